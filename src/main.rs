@@ -1,0 +1,2 @@
+//! nodegate
+fn main() {}
