@@ -1,1 +1,31 @@
-//! Under construction.
+//! The pure core of nodegate: facts + check results + time -> verdict and response bytes.
+//!
+//! No IO, no async and no clock of its own: time comes in as a [`Moment`], so tests need no clock. The other crates
+//! translate the world into the words of this one and write them to the [`Board`]; the server reads answers from it.
+
+pub mod answer;
+pub mod beats;
+pub mod board;
+pub mod check;
+pub mod damper;
+pub mod drain;
+pub mod facts;
+pub mod flips;
+pub mod moment;
+pub mod query;
+pub mod rules;
+pub mod state;
+pub mod status;
+
+pub use answer::{Answer, Reply};
+pub use beats::{Beats, Stuck};
+pub use board::{Board, Freshness, Lookup, Published};
+pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
+pub use damper::Damper;
+pub use drain::{DrainSignal, DrainSignals};
+pub use facts::{Condition, ConditionStatus, Node, NodeFacts};
+pub use flips::Flip;
+pub use moment::{AtomicMoment, Moment, Timeline};
+pub use query::{BadQuery, CheckRef, Query};
+pub use rules::{ConditionRule, ConditionRules, OnStale, Policy};
+pub use state::{LocalResult, State};

@@ -1,0 +1,148 @@
+//! The answer to `/health`, rendered when state changes and picked, not computed, when asked.
+
+use crate::check::{CheckReport, Verdict, verdict};
+use crate::moment::Moment;
+use bytes::Bytes;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One rendered answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The JSON body.
+    pub body: Bytes,
+    /// What it says, or `None` if nodegate is misconfigured and can't say.
+    pub verdict: Option<Verdict>,
+    /// Whether a check in it passed only because the cache is stale.
+    pub fails_open: bool,
+}
+
+/// The two answers that are true until the next change of state: one for a cache that can be trusted, one for a stale
+/// cache. Which of them holds is read from the freshness at the moment of the request; no timer has to fire for it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// While the cache is fresh.
+    pub fresh: Reply,
+    /// While the cache is stale.
+    pub stale: Reply,
+    /// From when on neither may be given: the result of a local check in it is too old by then.
+    pub expires: Option<Moment>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    status: &'a str,
+    checks: Vec<CheckBody<'a>>,
+    total_duration_ms: u128,
+}
+
+#[derive(Serialize)]
+struct CheckBody<'a> {
+    name: &'a str,
+    passed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stale: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    duration_ms: u128,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    status: &'a str,
+    error: &'a str,
+}
+
+impl Reply {
+    /// Renders reports. `drain` is the status for a draining node if the caller opted in to the third state.
+    pub fn render(reports: &[CheckReport], drain: Option<u16>) -> Self {
+        let verdict = verdict(reports);
+        let (status, word) = match (verdict, drain) {
+            (Verdict::Ready, _) => (200, "ready"),
+            (Verdict::Draining, Some(code)) => (code, "draining"),
+            (Verdict::Draining | Verdict::NotReady, _) => (503, "not-ready"),
+        };
+        let checks = reports.iter().map(CheckBody::new).collect();
+        let total: Duration = reports.iter().map(|report| report.duration).sum();
+        let body = Body { status: word, checks, total_duration_ms: total.as_millis() };
+        let fails_open = reports.iter().any(|report| report.stale && report.outcome.passed());
+        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open }
+    }
+
+    /// An answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that makes no sense.
+    pub fn error(status: u16, message: &str) -> Self {
+        let body = to_json(&ErrorBody { status: "error", error: message });
+        Self { status, body, verdict: None, fails_open: false }
+    }
+}
+
+impl<'a> CheckBody<'a> {
+    fn new(report: &'a CheckReport) -> Self {
+        Self {
+            name: &report.name,
+            passed: report.outcome.passed(),
+            stale: report.stale,
+            reason: report.outcome.reason(),
+            duration_ms: report.duration.as_millis(),
+        }
+    }
+}
+
+/// These types hold nothing that JSON can't say, so the error branch is never taken.
+fn to_json(body: &impl Serialize) -> Bytes {
+    serde_json::to_vec(body).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Outcome;
+
+    fn report(name: &str, outcome: Outcome, stale: bool) -> CheckReport {
+        CheckReport { name: name.to_owned(), outcome, stale, duration: Duration::ZERO, expires: None }
+    }
+
+    #[test]
+    fn the_documented_bodies_byte_for_byte() {
+        let ready = Reply::render(&[report("node_ready", Outcome::Pass, false)], None);
+        assert_eq!(
+            ready.body,
+            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#
+        );
+        let fail = Outcome::Fail("KubeletNotReady".to_owned());
+        let not_ready = Reply::render(&[report("node_ready", fail, false)], None);
+        assert_eq!(
+            not_ready.body,
+            r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"KubeletNotReady","duration_ms":0}],"total_duration_ms":0}"#
+        );
+        assert_eq!((ready.status, not_ready.status), (200, 503));
+        let stale = Reply::render(&[report("node_ready", Outcome::Pass, true)], None);
+        assert_eq!(
+            stale.body,
+            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
+        );
+        assert!(stale.fails_open && !ready.fails_open);
+    }
+
+    #[test]
+    fn draining_shows_only_to_callers_that_opted_in() {
+        let reports = [report("node_ready", Outcome::Draining("Unschedulable".to_owned()), false)];
+        let plain = Reply::render(&reports, None);
+        assert_eq!(plain.status, 503);
+        assert!(plain.body.starts_with(br#"{"status":"not-ready""#));
+        let opted_in = Reply::render(&reports, Some(404));
+        assert_eq!(opted_in.status, 404);
+        assert!(opted_in.body.starts_with(br#"{"status":"draining""#));
+        assert_eq!(opted_in.verdict, Some(Verdict::Draining));
+    }
+
+    #[test]
+    fn text_from_a_request_or_the_api_is_escaped() {
+        let fail = Outcome::Fail("Unknown check: \"<\u{0}\n".to_owned());
+        let reply = Reply::render(&[report("\"<\u{0}\n", fail, false)], None);
+        let value: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(value["checks"][0]["name"], "\"<\u{0}\n");
+    }
+}

@@ -1,0 +1,398 @@
+//! The one door through which state changes: one writer at a time, any number of readers that take no lock.
+
+use crate::answer::{Answer, Reply};
+use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
+use crate::facts::Node;
+use crate::flips::{Flip, Flips, RECOVERED};
+use crate::moment::{AtomicMoment, Moment};
+use crate::query::{BadQuery, CheckRef, Query};
+use crate::rules::{CACHE_STALE, Policy};
+use crate::state::{LocalResult, State};
+use arc_swap::ArcSwap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// How many queries have their answers rendered ahead. Load balancers use a handful; everything above is rendered when
+/// asked, so that a client that invents queries can't make us keep them.
+const MAX_RENDERED: usize = 64;
+
+/// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
+pub const IDLE: Duration = Duration::from_mins(10);
+
+/// Holds the state and the answers rendered from it.
+pub struct Board {
+    node_name: Option<String>,
+    policy: Policy,
+    catalog: Catalog,
+    default_checks: Vec<CheckRef>,
+    proof: AtomicMoment,
+    asked: Vec<AtomicMoment>,
+    writer: Mutex<Writer>,
+    published: ArcSwap<Published>,
+    on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
+}
+
+/// What only the writer needs.
+#[derive(Default)]
+struct Writer {
+    open: bool,
+    flips: Flips,
+    last_reasons: BTreeMap<CheckId, String>,
+}
+
+/// What readers see: one state, and the answers that follow from it.
+pub struct Published {
+    /// Everything known.
+    pub state: State,
+    default: Rendered,
+    others: HashMap<Box<str>, Rendered>,
+}
+
+#[derive(Clone)]
+struct Rendered {
+    query: Arc<Query>,
+    answer: Answer,
+    asked: Arc<AtomicMoment>,
+}
+
+/// What the request path finds.
+#[derive(Debug)]
+pub enum Lookup {
+    /// An answer that was rendered ahead.
+    Hit(Reply),
+    /// A query not seen before, or one with a local check that has no valid result: start and await the checks, then
+    /// ask [`Board::answer`].
+    Miss(Query),
+    /// A query that makes no sense.
+    Bad(BadQuery),
+}
+
+/// Whether the cache follows the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// Time since the last proof; `None` if there was none since start.
+    pub age: Option<Duration>,
+    /// Whether the cache must not be trusted.
+    pub stale: bool,
+}
+
+impl Board {
+    /// A board on which nothing is known yet. Without a node name every answer is a 500. `on_flip` is called for each
+    /// flip, outside of any lock.
+    pub fn new(
+        node_name: Option<String>,
+        policy: Policy,
+        catalog: Catalog,
+        default_checks: &[CheckId],
+        on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
+    ) -> Self {
+        let locals = catalog.local_ids().count();
+        let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
+        let state = State { node: Node::Unknown, local: vec![None; locals] };
+        let default = Rendered::new(Query::default(), Moment::default());
+        let board = Self {
+            node_name,
+            policy,
+            catalog,
+            default_checks,
+            proof: AtomicMoment::default(),
+            asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
+            writer: Mutex::default(),
+            published: ArcSwap::from_pointee(Published {
+                state: state.clone(),
+                default,
+                others: HashMap::new(),
+            }),
+            on_flip,
+        };
+        board.publish(state, Moment::default(), |_| {});
+        board
+    }
+
+    // === Reading ===
+
+    /// Finds the answer for the part of the request target behind `?`. No lock, no allocation, no syscall.
+    pub fn lookup(&self, raw: &str, now: Moment) -> Lookup {
+        let published = self.published.load();
+        let rendered = if raw.is_empty() { Some(&published.default) } else { published.others.get(raw) };
+        match rendered {
+            Some(rendered) if rendered.answer.expires.is_none_or(|expires| now < expires) => {
+                rendered.asked.advance(now);
+                self.touch(&rendered.query, now);
+                Lookup::Hit(self.pick(&rendered.answer, now).clone())
+            }
+            Some(rendered) => Lookup::Miss((*rendered.query).clone()),
+            None => match Query::parse(raw, &self.catalog) {
+                _ if self.node_name.is_none() => Lookup::Hit(published.default.answer.fresh.clone()),
+                Ok(query) => Lookup::Miss(query),
+                Err(bad) => Lookup::Bad(bad),
+            },
+        }
+    }
+
+    /// Renders the answer to a query that [`Board::lookup`] missed, and keeps it if there is room.
+    pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
+        self.touch(query, now);
+        let known = raw.is_empty() || self.published.load().others.contains_key(raw);
+        if !known && query.all_known() {
+            let rendered = Rendered::new(query.clone(), now);
+            let guard = self.write();
+            let published = self.published.load_full();
+            if published.others.len() < MAX_RENDERED {
+                self.publish(published.state.clone(), now, |others| {
+                    drop(others.insert(raw.into(), rendered));
+                });
+            }
+            drop(guard);
+        }
+        let published = self.published.load();
+        self.pick(&self.render(&published.state, query, now), now).clone()
+    }
+
+    fn pick<'a>(&self, answer: &'a Answer, now: Moment) -> &'a Reply {
+        if self.freshness(now).stale { &answer.stale } else { &answer.fresh }
+    }
+
+    fn touch(&self, query: &Query, now: Moment) {
+        for asked in query.known().filter_map(|id| self.asked_slot(id)) {
+            asked.advance(now);
+        }
+    }
+
+    fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
+        match self.catalog.source(id) {
+            Source::Local(index) => self.asked.get(index),
+            Source::NodeReady | Source::CustomConditions => None,
+        }
+    }
+
+    /// When a request last named this local check.
+    pub fn last_asked(&self, id: CheckId) -> Option<Moment> {
+        self.asked_slot(id).and_then(AtomicMoment::get)
+    }
+
+    /// The local checks of a query that have no valid result, so that a request must start and await them.
+    pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
+        let published = self.published.load();
+        let checks = self.checks_of(query).iter().filter_map(|check| match check {
+            CheckRef::Known(id) if self.catalog.local(*id).is_some() => Some(*id),
+            _ => None,
+        });
+        checks
+            .filter(|id| {
+                let result = published.state.local_result(&self.catalog, *id);
+                result.is_none_or(|result| now > result.good_until)
+            })
+            .collect()
+    }
+
+    /// The state as published.
+    pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
+        self.published.load()
+    }
+
+    /// How fresh the cache is.
+    pub fn freshness(&self, now: Moment) -> Freshness {
+        let age = self.proof.get().map(|proof| now.since(proof));
+        Freshness { age, stale: age.is_none_or(|age| age > self.policy.stale_after) }
+    }
+
+    /// When the cache will be stale if no proof comes; `None` if it is stale for want of any proof.
+    pub fn stale_at(&self) -> Option<Moment> {
+        self.proof.get().map(|proof| proof.plus(self.policy.stale_after))
+    }
+
+    /// The checks that decide the verdict, as of `now`.
+    pub fn default_reports(&self, now: Moment) -> Vec<CheckReport> {
+        let stale = self.freshness(now).stale;
+        self.reports(&self.published.load().state, &self.default_checks, stale, now)
+    }
+
+    /// One check, as of `now`.
+    pub fn report(&self, id: CheckId, now: Moment) -> CheckReport {
+        let stale = self.freshness(now).stale;
+        self.published.load().state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now)
+    }
+
+    /// The flips remembered, the oldest first.
+    pub fn flips(&self) -> Vec<Flip> {
+        self.write().flips.remembered().cloned().collect()
+    }
+
+    /// The reason with which a check last failed, even if it passes now.
+    pub fn last_reason(&self, id: CheckId) -> Option<String> {
+        self.write().last_reasons.get(&id).cloned()
+    }
+
+    /// The node's name, if it is set.
+    pub fn node_name(&self) -> Option<&str> {
+        self.node_name.as_deref()
+    }
+
+    /// The checks that exist.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The settings that the rules depend on.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The checks that a request without `check=` runs.
+    pub fn default_checks(&self) -> impl Iterator<Item = CheckId> + '_ {
+        self.default_checks.iter().filter_map(|check| match check {
+            CheckRef::Known(id) => Some(*id),
+            CheckRef::Unknown(_) => None,
+        })
+    }
+
+    // === Writing ===
+
+    /// There is proof that the cache followed the API server at `now`.
+    pub fn prove(&self, now: Moment) {
+        self.proof.advance(now);
+    }
+
+    /// The watch told us of the Node.
+    pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| {
+            let changed = state.node != node;
+            state.node = node;
+            changed
+        });
+    }
+
+    /// A local check ran, or stopped running (`None`).
+    pub fn set_local(&self, id: CheckId, result: Option<LocalResult>, now: Moment, wall: SystemTime) {
+        let Source::Local(index) = self.catalog.source(id) else { return };
+        self.change(now, wall, |state| {
+            let Some(slot) = state.local.get_mut(index) else { return false };
+            let changed = *slot != result;
+            *slot = result;
+            changed
+        });
+    }
+
+    /// From now on answers are given, so the verdict counts and its changes are flips.
+    pub fn open(&self, now: Moment, wall: SystemTime) {
+        self.write().open = true;
+        self.tick(now, wall);
+    }
+
+    /// Looks whether time alone has changed the verdict, and forgets queries that nobody asks any more.
+    pub fn tick(&self, now: Moment, wall: SystemTime) {
+        let mut writer = self.write();
+        let published = self.published.load_full();
+        let idle = |rendered: &Rendered| rendered.asked.get().is_none_or(|asked| now.since(asked) > IDLE);
+        if published.others.values().any(idle) {
+            self.publish(published.state.clone(), now, |others| others.retain(|_, rendered| !idle(rendered)));
+        }
+        let flip = self.observe(&mut writer, now, wall);
+        drop(writer);
+        self.tell(flip);
+    }
+
+    fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
+        let mut writer = self.write();
+        let mut state = self.published.load().state.clone();
+        if !change(&mut state) {
+            return;
+        }
+        self.publish(state, now, |_| {});
+        let flip = self.observe(&mut writer, now, wall);
+        drop(writer);
+        self.tell(flip);
+    }
+
+    fn observe(&self, writer: &mut Writer, now: Moment, wall: SystemTime) -> Option<Flip> {
+        let state = &self.published.load().state;
+        let stale = self.freshness(now).stale;
+        for id in self.catalog.ids() {
+            let report = state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now);
+            let runs = self.catalog.local(id).is_none() || state.local_result(&self.catalog, id).is_some();
+            if let (true, Some(reason)) = (runs, report.outcome.reason()) {
+                writer.last_reasons.insert(id, reason.to_owned());
+            }
+        }
+        if !writer.open || self.node_name.is_none() {
+            return None;
+        }
+        let reports = self.reports(state, &self.default_checks, stale, now);
+        let (verdict, reason) = why(&reports);
+        writer.flips.observe(verdict, reason, wall)
+    }
+
+    fn tell(&self, flip: Option<Flip>) {
+        if let Some(flip) = flip {
+            (self.on_flip)(&flip);
+        }
+    }
+
+    /// A writer that panicked left nothing half done behind: what readers see is swapped in one step.
+    fn write(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // === Rendering ===
+
+    fn publish(&self, state: State, now: Moment, edit: impl FnOnce(&mut HashMap<Box<str>, Rendered>)) {
+        let old = self.published.load();
+        let mut others = old.others.clone();
+        edit(&mut others);
+        for rendered in others.values_mut() {
+            rendered.answer = self.render(&state, &rendered.query, now);
+        }
+        let mut default = old.default.clone();
+        default.answer = self.render(&state, &default.query, now);
+        self.published.store(Arc::new(Published { state, default, others }));
+    }
+
+    fn render(&self, state: &State, query: &Query, now: Moment) -> Answer {
+        if self.node_name.is_none() {
+            let reply = Reply::error(500, NODE_NAME_MISSING);
+            return Answer { fresh: reply.clone(), stale: reply, expires: None };
+        }
+        let checks = self.checks_of(query);
+        let fresh = self.reports(state, checks, false, now);
+        let stale = self.reports(state, checks, true, now);
+        Answer {
+            fresh: Reply::render(&fresh, query.drain),
+            stale: Reply::render(&stale, query.drain),
+            expires: fresh.iter().filter_map(|report| report.expires).min(),
+        }
+    }
+
+    fn checks_of<'a>(&'a self, query: &'a Query) -> &'a [CheckRef] {
+        if query.checks.is_empty() { &self.default_checks } else { &query.checks }
+    }
+
+    fn reports(&self, state: &State, checks: &[CheckRef], stale: bool, now: Moment) -> Vec<CheckReport> {
+        checks.iter().map(|check| state.report(check, &self.catalog, &self.policy, stale, now)).collect()
+    }
+}
+
+/// What every answer says while the node's own name is not known.
+pub const NODE_NAME_MISSING: &str = "NODE_NAME is not set: nodegate can't tell which Node it runs on; set it from the \
+     Downward API (env NODE_NAME with valueFrom.fieldRef.fieldPath: spec.nodeName) or give --node-name";
+
+/// The verdict of all reports, and the reason of the one that decides.
+pub fn why(reports: &[CheckReport]) -> (Verdict, String) {
+    let verdict = verdict(reports);
+    let decides = reports.iter().find(|report| report.outcome.verdict() == verdict);
+    let reason = decides.and_then(|report| report.outcome.reason());
+    let open = if reports.iter().any(|report| report.stale) { CACHE_STALE } else { RECOVERED };
+    (verdict, reason.unwrap_or(open).to_owned())
+}
+
+impl Rendered {
+    /// A query whose answer is still to be rendered; asked `now`, so that it isn't forgotten at once.
+    fn new(query: Query, now: Moment) -> Self {
+        let reply = Reply::error(503, "not rendered yet");
+        let asked = Arc::new(AtomicMoment::default());
+        asked.advance(now);
+        let answer = Answer { fresh: reply.clone(), stale: reply, expires: Some(now) };
+        Self { query: Arc::new(query), answer, asked }
+    }
+}

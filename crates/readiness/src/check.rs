@@ -1,0 +1,182 @@
+//! Checks: their names, what one of them found, and how several make a verdict.
+
+use crate::moment::Moment;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// May this node get new traffic now?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Yes.
+    Ready,
+    /// No: it is healthy, but an operator or a controller is taking it out.
+    Draining,
+    /// No: it is not healthy.
+    NotReady,
+}
+
+impl Verdict {
+    /// All verdicts, from the best to the worst.
+    pub const ALL: [Self; 3] = [Self::Ready, Self::Draining, Self::NotReady];
+
+    /// The word used in metrics, logs and `/status.json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::NotReady => "not-ready",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Pass,
+    /// Healthy, but being taken out, and why.
+    Draining(String),
+    /// Not healthy, and why.
+    Fail(String),
+}
+
+impl Outcome {
+    /// The verdict of this outcome alone.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Pass => Verdict::Ready,
+            Self::Draining(_) => Verdict::Draining,
+            Self::Fail(_) => Verdict::NotReady,
+        }
+    }
+
+    /// Whether the check passed; a draining one did not.
+    pub fn passed(&self) -> bool {
+        *self == Self::Pass
+    }
+
+    /// Why it did not pass.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Pass => None,
+            Self::Draining(reason) | Self::Fail(reason) => Some(reason),
+        }
+    }
+}
+
+/// One check of an answer, as rendered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The name by which it was asked for.
+    pub name: String,
+    /// What it found.
+    pub outcome: Outcome,
+    /// Whether it was answered without a cache that can be trusted.
+    pub stale: bool,
+    /// How long the last background run took; zero for checks from memory.
+    pub duration: Duration,
+    /// From when on this report must not be given any more; `None` if it never expires by itself.
+    pub expires: Option<Moment>,
+}
+
+/// The verdict of all reports together (logical AND): the worst one wins.
+pub fn verdict(reports: &[CheckReport]) -> Verdict {
+    reports.iter().map(|report| report.outcome.verdict()).max().unwrap_or(Verdict::Ready)
+}
+
+/// The index of a check in the [`Catalog`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckId(usize);
+
+/// The name of the check that applies the readiness rules.
+pub const NODE_READY: &str = "node_ready";
+/// The name of the check that looks at further Node conditions.
+pub const CUSTOM_CONDITIONS: &str = "custom_conditions";
+
+const NODE_READY_ID: usize = 0;
+const CUSTOM_CONDITIONS_ID: usize = 1;
+const MEMORY_CHECKS: [&str; 2] = [NODE_READY, CUSTOM_CONDITIONS];
+
+/// A check that runs in the background on this node.
+#[derive(Clone, Debug)]
+pub struct LocalCheck {
+    /// Its name.
+    pub name: String,
+    /// How long one run may take; a request that starts the check waits no longer than that.
+    pub timeout: Duration,
+}
+
+/// All checks that exist, fixed at start: the two from memory, then the local ones.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    local: Vec<LocalCheck>,
+}
+
+/// Where a check gets its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The readiness rules over the watched Node.
+    NodeReady,
+    /// The configured conditions of the watched Node.
+    CustomConditions,
+    /// The background run with this index.
+    Local(usize),
+}
+
+impl Catalog {
+    /// A catalog with these local checks.
+    pub fn new(local: Vec<LocalCheck>) -> Self {
+        Self { local }
+    }
+
+    /// The check of this name.
+    pub fn find(&self, name: &str) -> Option<CheckId> {
+        self.names().position(|known| known == name).map(CheckId)
+    }
+
+    /// All names, in the order of their ids.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        MEMORY_CHECKS.into_iter().chain(self.local.iter().map(|check| check.name.as_str()))
+    }
+
+    /// The name of a check.
+    pub fn name(&self, id: CheckId) -> &str {
+        MEMORY_CHECKS
+            .get(id.0)
+            .copied()
+            .or_else(|| self.local(id).map(|check| check.name.as_str()))
+            .unwrap_or("")
+    }
+
+    /// The local check with this id; `None` for one that answers from memory.
+    pub fn local(&self, id: CheckId) -> Option<&LocalCheck> {
+        id.0.checked_sub(MEMORY_CHECKS.len()).and_then(|index| self.local.get(index))
+    }
+
+    /// The ids of all checks.
+    pub fn ids(&self) -> impl Iterator<Item = CheckId> + use<> {
+        (0..MEMORY_CHECKS.len() + self.local.len()).map(CheckId)
+    }
+
+    /// The ids of all local checks.
+    pub fn local_ids(&self) -> impl Iterator<Item = CheckId> + use<> {
+        self.ids().skip(MEMORY_CHECKS.len())
+    }
+
+    /// Where a check gets its answer.
+    pub fn source(&self, id: CheckId) -> Source {
+        match id.0 {
+            NODE_READY_ID => Source::NodeReady,
+            CUSTOM_CONDITIONS_ID => Source::CustomConditions,
+            other => Source::Local(other - MEMORY_CHECKS.len()),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the watch told us of the Node, in our own words: Kubernetes' objects stop at node-watch.
+
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What is known of the Node object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Node {
+    /// Never seen: the first list has not succeeded yet.
+    #[default]
+    Unknown,
+    /// The API server says that no such Node exists.
+    Absent,
+    /// The Node as last seen.
+    Present(NodeFacts),
+}
+
+/// The part of a Node that readiness depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeFacts {
+    /// `metadata.resourceVersion` of the object these facts were read from.
+    pub resource_version: String,
+    /// `status.conditions`.
+    pub conditions: Vec<Condition>,
+    /// `spec.unschedulable`: what `kubectl cordon` sets.
+    pub unschedulable: bool,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// The keys of `spec.taints`, whatever their value and effect.
+    pub taints: BTreeSet<String>,
+    /// The keys of `metadata.labels`, whatever their value.
+    pub labels: BTreeSet<String>,
+}
+
+impl NodeFacts {
+    /// The condition of this type, if the Node has it.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+}
+
+/// One Node condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// `type`, e.g. `Ready`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `status`.
+    pub status: ConditionStatus,
+    /// `reason`, e.g. `KubeletReady`; may be empty.
+    pub reason: String,
+}
+
+/// A condition's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ConditionStatus {
+    /// `True`
+    True,
+    /// `False`
+    False,
+    /// `Unknown`, and everything that is neither `True` nor `False`.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// Reads the API's word; anything that it does not define counts as `Unknown`.
+    pub fn from_api(word: &str) -> Self {
+        match word {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ConditionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Changes of verdict, the last fifty of them remembered.
+
+use crate::check::Verdict;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many flips are remembered.
+pub const REMEMBERED: usize = 50;
+
+/// A change of verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flip {
+    /// When, in milliseconds since the epoch by the wall clock.
+    pub at_unix_ms: u64,
+    /// The verdict before.
+    pub from: Verdict,
+    /// The verdict after.
+    pub to: Verdict,
+    /// Why: the reason of the check that decides, `CacheStale` for failing open, `Recovered` for a pass.
+    pub reason: String,
+}
+
+/// The reason of a flip to ready.
+pub const RECOVERED: &str = "Recovered";
+
+/// The verdict now, and how it came about.
+#[derive(Clone, Debug, Default)]
+pub struct Flips {
+    last: Option<Verdict>,
+    remembered: VecDeque<Flip>,
+}
+
+impl Flips {
+    /// Takes the verdict of a new state; gives the flip if it is one. The very first verdict flips nothing.
+    pub fn observe(&mut self, to: Verdict, reason: String, wall: SystemTime) -> Option<Flip> {
+        let from = self.last.replace(to)?;
+        if from == to {
+            return None;
+        }
+        // A wall clock before 1970 is shown as the epoch; nothing depends on it.
+        let since_epoch = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        let flip = Flip { at_unix_ms, from, to, reason };
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(flip.clone());
+        Some(flip)
+    }
+
+    /// The flips remembered, the oldest first.
+    pub fn remembered(&self) -> impl Iterator<Item = &Flip> {
+        self.remembered.iter()
+    }
+}

@@ -1,0 +1,85 @@
+//! Time as a value: monotonic, and therefore deaf to a wall clock that is set back or forward.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A point in time, in nanoseconds since the [`Timeline`]'s origin. Never before the origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `elapsed` after the origin; saturates after 584 years.
+    pub fn from_start(elapsed: Duration) -> Self {
+        Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// How long `earlier` lies before this moment; zero if it does not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment `later` after this one.
+    #[must_use]
+    pub fn plus(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// A moment that one thread writes and others read without a lock; it starts as "never" and only moves forward.
+#[derive(Debug, Default)]
+pub struct AtomicMoment(AtomicU64);
+
+impl AtomicMoment {
+    /// Moves forward to `moment`; an earlier moment changes nothing.
+    pub fn advance(&self, moment: Moment) {
+        // Zero means never, so the origin itself is stored as one nanosecond later.
+        self.0.fetch_max(moment.0.max(1), Ordering::Relaxed);
+    }
+
+    /// The latest moment stored, or `None` if there was none yet.
+    pub fn get(&self) -> Option<Moment> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Moment(nanos)),
+        }
+    }
+}
+
+/// Turns instants into moments. It reads no clock: the caller brings the instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeline {
+    origin: Instant,
+}
+
+impl Timeline {
+    /// A timeline that begins at `origin`.
+    pub fn new(origin: Instant) -> Self {
+        Self { origin }
+    }
+
+    /// The moment of `instant`; the origin for anything before it.
+    pub fn at(&self, instant: Instant) -> Moment {
+        Moment::from_start(instant.saturating_duration_since(self.origin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_moment_never_goes_back() {
+        let last = AtomicMoment::default();
+        assert_eq!(last.get(), None);
+        last.advance(Moment::from_start(Duration::from_secs(5)));
+        last.advance(Moment::from_start(Duration::from_secs(3)));
+        assert_eq!(last.get(), Some(Moment::from_start(Duration::from_secs(5))));
+    }
+
+    #[test]
+    fn the_origin_is_not_never() {
+        let last = AtomicMoment::default();
+        last.advance(Moment::default());
+        assert!(last.get().is_some());
+    }
+}

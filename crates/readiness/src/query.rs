@@ -1,0 +1,160 @@
+//! The query of `/health`: which checks, and what a draining node answers.
+
+use crate::check::{Catalog, CheckId};
+use percent_encoding::percent_decode_str;
+
+/// The longest query that is read, in bytes.
+pub const MAX_QUERY: usize = 2048;
+/// The most checks that one request may name.
+pub const MAX_NAMES: usize = 32;
+
+/// What a request asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The checks named, without repetition, in the order of their first mention; empty means the default checks.
+    pub checks: Vec<CheckRef>,
+    /// The status with which a draining node answers; `None` for callers that know only ready and not ready.
+    pub drain: Option<u16>,
+}
+
+/// A check as named in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckRef {
+    /// One that exists.
+    Known(CheckId),
+    /// One that does not.
+    Unknown(String),
+}
+
+/// Why a query was refused; the answer is a 400.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadQuery {
+    /// More than [`MAX_QUERY`] bytes.
+    #[error("the query is longer than {MAX_QUERY} bytes")]
+    TooLong,
+    /// More than [`MAX_NAMES`] checks.
+    #[error("more than {MAX_NAMES} checks are named")]
+    TooManyNames,
+    /// `drain=` with something else than a status.
+    #[error("drain={0:?}: takes an HTTP status from 200 to 599")]
+    Drain(String),
+}
+
+impl Query {
+    /// Reads the part of the request target behind `?`. Parameters that are not ours are ignored.
+    pub fn parse(raw: &str, catalog: &Catalog) -> Result<Self, BadQuery> {
+        if raw.len() > MAX_QUERY {
+            return Err(BadQuery::TooLong);
+        }
+        let mut query = Self::default();
+        for pair in raw.split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "check" => query.add_names(value, catalog)?,
+                "drain" => query.drain = Some(parse_drain(value)?),
+                _ => {}
+            }
+        }
+        Ok(query)
+    }
+
+    fn add_names(&mut self, value: &str, catalog: &Catalog) -> Result<(), BadQuery> {
+        let names = percent_decode_str(value).decode_utf8_lossy();
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let check =
+                catalog.find(name).map_or_else(|| CheckRef::Unknown(name.to_owned()), CheckRef::Known);
+            if self.checks.contains(&check) {
+                continue;
+            }
+            if self.checks.len() == MAX_NAMES {
+                return Err(BadQuery::TooManyNames);
+            }
+            self.checks.push(check);
+        }
+        Ok(())
+    }
+
+    /// The known checks of this query.
+    pub fn known(&self) -> impl Iterator<Item = CheckId> + '_ {
+        self.checks.iter().filter_map(|check| match check {
+            CheckRef::Known(id) => Some(*id),
+            CheckRef::Unknown(_) => None,
+        })
+    }
+
+    /// Whether every check named exists.
+    pub fn all_known(&self) -> bool {
+        self.known().count() == self.checks.len()
+    }
+}
+
+fn parse_drain(value: &str) -> Result<u16, BadQuery> {
+    let text = percent_decode_str(value).decode_utf8_lossy();
+    let digits = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(code @ 200..=599) if digits => Ok(code),
+        _ => Err(BadQuery::Drain(text.chars().take(16).collect())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(raw: &str) -> Result<Query, BadQuery> {
+        Query::parse(raw, &Catalog::default())
+    }
+
+    fn id(name: &str) -> CheckRef {
+        CheckRef::Known(Catalog::default().find(name).unwrap())
+    }
+
+    #[test]
+    fn names_are_decoded_deduplicated_and_kept_in_order() {
+        let query =
+            parse("check=custom_conditions,,node%5Fready,%20node_ready&x=1&check=custom%5fconditions")
+                .unwrap();
+        assert_eq!(query.checks, [id("custom_conditions"), id("node_ready")]);
+        assert_eq!(parse("check=a%2Cb").unwrap().checks.len(), 2);
+        assert_eq!(parse("check=&check"), Ok(Query::default()));
+    }
+
+    #[test]
+    fn unknown_names_are_kept_as_they_were_meant() {
+        let query = parse("check=bogus,%zz,%FF").unwrap();
+        let unknown = ["bogus", "%zz", "\u{fffd}"].map(|name| CheckRef::Unknown(name.to_owned()));
+        assert_eq!(query.checks, unknown);
+    }
+
+    #[test]
+    fn limits_hold() {
+        let names: Vec<String> = (0..33).map(|n| n.to_string()).collect();
+        assert_eq!(parse(&format!("check={}", names.join(","))), Err(BadQuery::TooManyNames));
+        assert_eq!(parse(&format!("check={}", names[..32].join(","))).unwrap().checks.len(), 32);
+        assert_eq!(parse(&"a".repeat(2049)), Err(BadQuery::TooLong));
+        assert_eq!(parse(&"a".repeat(2048)), Ok(Query::default()));
+    }
+
+    #[test]
+    fn drain_takes_a_final_status() {
+        for good in ["200", "404", "599"] {
+            assert_eq!(parse(&format!("drain={good}")).unwrap().drain, good.parse().ok());
+        }
+        for bad in ["", "199", "600", "+404", "0404", "abc", "4e2", "%00"] {
+            assert!(matches!(parse(&format!("drain={bad}")), Err(BadQuery::Drain(_))), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_read_or_refused_within_its_limits(raw in "(check=|drain=|[%a-f0-9,&=]|.){0,300}") {
+            if let Ok(query) = parse(&raw) {
+                prop_assert!(query.checks.len() <= MAX_NAMES);
+                for (n, check) in query.checks.iter().enumerate() {
+                    prop_assert!(!query.checks[..n].contains(check));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The readiness rules: facts -> outcome, as plain functions on plain data.
+
+use crate::check::Outcome;
+use crate::drain::DrainSignals;
+use crate::facts::{ConditionStatus, Node, NodeFacts};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The settings that the rules depend on.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Freshness older than this is stale.
+    pub stale_after: Duration,
+    /// What a stale cache means.
+    pub on_stale: OnStale,
+    /// Which signals drain.
+    pub drain_on: DrainSignals,
+    /// What `custom_conditions` looks at.
+    pub conditions: ConditionRules,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            stale_after: Duration::from_secs(15),
+            on_stale: OnStale::default(),
+            drain_on: DrainSignals::default(),
+            conditions: ConditionRules::default(),
+        }
+    }
+}
+
+/// What is answered while the cache is stale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStale {
+    /// Fail open: a control-plane outage never empties the pool.
+    #[default]
+    Ready,
+    /// Readiness fails open, but the last known drain signal is held.
+    KeepDrain,
+    /// Fail closed.
+    NotReady,
+}
+
+/// Why a word is no `--on-stale` value.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("takes ready, keep-drain or not-ready")]
+pub struct BadOnStale;
+
+impl FromStr for OnStale {
+    type Err = BadOnStale;
+
+    fn from_str(word: &str) -> Result<Self, BadOnStale> {
+        match word {
+            "ready" => Ok(Self::Ready),
+            "keep-drain" => Ok(Self::KeepDrain),
+            "not-ready" => Ok(Self::NotReady),
+            _ => Err(BadOnStale),
+        }
+    }
+}
+
+impl fmt::Display for OnStale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "ready",
+            Self::KeepDrain => "keep-drain",
+            Self::NotReady => "not-ready",
+        })
+    }
+}
+
+/// The reason given while the cache is stale and `--on-stale=not-ready`.
+pub const CACHE_STALE: &str = "CacheStale";
+
+impl Policy {
+    /// The `node_ready` check.
+    pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
+        match (stale, self.on_stale, node) {
+            (false, _, Node::Present(facts)) => self.fresh(facts),
+            (false, _, Node::Absent) => Outcome::Fail("NodeNotFound".to_owned()),
+            (true, OnStale::NotReady, _) => Outcome::Fail(CACHE_STALE.to_owned()),
+            (true, OnStale::KeepDrain, Node::Present(facts)) => self.draining(facts).unwrap_or(Outcome::Pass),
+            // A Node that was never seen is a stale one: there is no truth yet to refuse traffic by.
+            (true, _, _) | (false, _, Node::Unknown) => Outcome::Pass,
+        }
+    }
+
+    /// The `custom_conditions` check.
+    pub fn custom_conditions(&self, node: &Node, stale: bool) -> Outcome {
+        match (stale, node) {
+            (false, Node::Present(facts)) => self.conditions.outcome(facts),
+            (true, _) if self.on_stale == OnStale::NotReady => Outcome::Fail(CACHE_STALE.to_owned()),
+            // An absent Node has no conditions; that it is absent is for node_ready to say.
+            _ => Outcome::Pass,
+        }
+    }
+
+    /// `NotReady` beats `Draining`, which beats `Ready`.
+    fn fresh(&self, facts: &NodeFacts) -> Outcome {
+        let Some(ready) = facts.condition("Ready") else {
+            return Outcome::Fail("ReadyConditionMissing".to_owned());
+        };
+        match ready.status {
+            ConditionStatus::True => self.draining(facts).unwrap_or(Outcome::Pass),
+            status if ready.reason.is_empty() => Outcome::Fail(format!("Ready={status}")),
+            _ => Outcome::Fail(ready.reason.clone()),
+        }
+    }
+
+    fn draining(&self, facts: &NodeFacts) -> Option<Outcome> {
+        self.drain_on.reason(facts).map(Outcome::Draining)
+    }
+}
+
+/// A condition that must not have a certain status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionRule {
+    kind: String,
+    fails_when: ConditionStatus,
+}
+
+/// The conditions that `custom_conditions` looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionRules(Vec<ConditionRule>);
+
+impl ConditionRules {
+    /// Fails if any condition has the status that it must not have; a condition that the Node lacks passes.
+    fn outcome(&self, facts: &NodeFacts) -> Outcome {
+        let broken = |rule: &ConditionRule| {
+            let condition = facts.condition(&rule.kind)?;
+            (condition.status == rule.fails_when).then(|| match condition.reason.as_str() {
+                "" => format!("{}={}", condition.kind, condition.status),
+                reason => format!("{}: {reason}", condition.kind),
+            })
+        };
+        let reasons: Vec<String> = self.0.iter().filter_map(broken).collect();
+        if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join(", ")) }
+    }
+}
+
+impl Default for ConditionRules {
+    /// The kubelet's own conditions and the two of node-problem-detector's default configuration.
+    fn default() -> Self {
+        let kinds = [
+            "NetworkUnavailable",
+            "KernelDeadlock",
+            "ReadonlyFilesystem",
+            "DiskPressure",
+            "MemoryPressure",
+            "PIDPressure",
+        ];
+        Self(
+            kinds
+                .map(|kind| ConditionRule { kind: kind.to_owned(), fails_when: ConditionStatus::True })
+                .to_vec(),
+        )
+    }
+}
+
+/// Why a word is no condition rule.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "takes condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown"
+)]
+pub struct BadConditionRule;
+
+impl FromStr for ConditionRule {
+    type Err = BadConditionRule;
+
+    fn from_str(word: &str) -> Result<Self, BadConditionRule> {
+        let (kind, status) = word.split_once('=').unwrap_or((word, "True"));
+        let fails_when = match status {
+            "True" => ConditionStatus::True,
+            "False" => ConditionStatus::False,
+            "Unknown" => ConditionStatus::Unknown,
+            _ => return Err(BadConditionRule),
+        };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        if kind.is_empty() || !kind.chars().all(allowed) {
+            return Err(BadConditionRule);
+        }
+        Ok(Self { kind: kind.to_owned(), fails_when })
+    }
+}
+
+impl FromStr for ConditionRules {
+    type Err = BadConditionRule;
+
+    fn from_str(list: &str) -> Result<Self, BadConditionRule> {
+        list.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for ConditionRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |rule: &ConditionRule| match rule.fails_when {
+            ConditionStatus::True => rule.kind.clone(),
+            status => format!("{}={status}", rule.kind),
+        };
+        f.write_str(&self.0.iter().map(word).collect::<Vec<_>>().join(","))
+    }
+}

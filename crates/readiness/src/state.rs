@@ -1,0 +1,91 @@
+//! Everything known at one moment, and the reports that follow from it.
+
+use crate::check::{Catalog, CheckId, CheckReport, Outcome, Source};
+use crate::facts::Node;
+use crate::moment::Moment;
+use crate::query::CheckRef;
+use crate::rules::Policy;
+use std::time::Duration;
+
+/// What is known of the Node and of the local checks. Immutable once published.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// The Node as the watch last told it.
+    pub node: Node,
+    /// The last result of each local check, by its index in the catalog; `None` while it does not run.
+    pub local: Vec<Option<LocalResult>>,
+}
+
+/// What a local check last found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalResult {
+    /// What to show, after rise and fall.
+    pub outcome: Outcome,
+    /// How long the run took.
+    pub duration: Duration,
+    /// When the run ended.
+    pub at: Moment,
+    /// Until when this may be shown: past the time at which the next run must have ended.
+    pub good_until: Moment,
+}
+
+/// The reason given when a local check's background run has not reported in time.
+pub const NO_RECENT_RESULT: &str = "NoRecentResult";
+
+impl State {
+    /// Reports one check as of `now`.
+    pub fn report(
+        &self,
+        check: &CheckRef,
+        catalog: &Catalog,
+        policy: &Policy,
+        stale: bool,
+        now: Moment,
+    ) -> CheckReport {
+        let id = match check {
+            CheckRef::Known(id) => *id,
+            CheckRef::Unknown(name) => {
+                let outcome = Outcome::Fail(format!("Unknown check: {name}"));
+                return CheckReport {
+                    name: name.clone(),
+                    outcome,
+                    stale: false,
+                    duration: Duration::ZERO,
+                    expires: None,
+                };
+            }
+        };
+        let from_memory = |outcome| CheckReport {
+            name: catalog.name(id).to_owned(),
+            outcome,
+            stale,
+            duration: Duration::ZERO,
+            expires: None,
+        };
+        match catalog.source(id) {
+            Source::NodeReady => from_memory(policy.node_ready(&self.node, stale)),
+            Source::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
+            Source::Local(index) => self.local_report(catalog.name(id), index, now),
+        }
+    }
+
+    fn local_report(&self, name: &str, index: usize, now: Moment) -> CheckReport {
+        let (outcome, duration, expires) = match self.local.get(index).and_then(Option::as_ref) {
+            Some(result) if now <= result.good_until => {
+                (result.outcome.clone(), result.duration, result.good_until)
+            }
+            // Expired at once, so that the next request looks again.
+            Some(result) => (Outcome::Fail(NO_RECENT_RESULT.to_owned()), result.duration, now),
+            None => (Outcome::Fail(NO_RECENT_RESULT.to_owned()), Duration::ZERO, now),
+        };
+        CheckReport { name: name.to_owned(), outcome, stale: false, duration, expires: Some(expires) }
+    }
+
+    /// The last result of a local check.
+    pub fn local_result(&self, catalog: &Catalog, id: CheckId) -> Option<&LocalResult> {
+        match catalog.source(id) {
+            Source::Local(index) => self.local.get(index).and_then(Option::as_ref),
+            Source::NodeReady | Source::CustomConditions => None,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Everything known, for `/status.json`.
+
+use crate::board::{Board, why};
+use crate::check::{CheckId, Verdict};
+use crate::facts::{Node, NodeFacts};
+use crate::flips::Flip;
+use crate::moment::Moment;
+use serde::Serialize;
+use std::time::Duration;
+
+/// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// The node's name.
+    pub node: Option<String>,
+    /// nodegate's version.
+    pub version: &'static str,
+    /// The verdict of the default checks; absent while misconfigured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Why, if the verdict is not plainly ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What is wrong with the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    /// How far the cache can be trusted.
+    pub cache: CacheStatus,
+    /// Whether the Node exists; absent while that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_exists: Option<bool>,
+    /// The Node as last seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<NodeFacts>,
+    /// Every check.
+    pub checks: Vec<CheckStatus>,
+    /// The last changes of verdict, the newest first.
+    pub flips: Vec<Flip>,
+}
+
+/// The freshness of the cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheStatus {
+    /// Whether the cache must not be trusted.
+    pub stale: bool,
+    /// Time since the last proof that it follows the API server; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u128>,
+    /// `--stale-after`.
+    pub stale_after_ms: u128,
+    /// `--on-stale`.
+    pub on_stale: String,
+}
+
+/// One check.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether a request without `check=` runs it.
+    pub default: bool,
+    /// Whether it has a result: checks that nobody asks for don't run.
+    pub active: bool,
+    /// Whether it passes; absent while it is not active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<bool>,
+    /// Why it does not pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why it last did not pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_reason: Option<String>,
+    /// The age of its result: of the background run, or of the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u128>,
+    /// How long the last background run took.
+    pub duration_ms: u128,
+}
+
+impl Status {
+    /// Reads the board as of `now`.
+    pub fn read(board: &Board, version: &'static str, now: Moment) -> Self {
+        let freshness = board.freshness(now);
+        let (verdict, reason) = why(&board.default_reports(now));
+        let configured = board.node_name().is_some();
+        let shown = configured && (verdict != Verdict::Ready || freshness.stale);
+        let published = board.published();
+        Self {
+            node: board.node_name().map(str::to_owned),
+            version,
+            verdict: configured.then_some(verdict),
+            reason: shown.then_some(reason),
+            error: (!configured).then_some(crate::board::NODE_NAME_MISSING),
+            cache: CacheStatus {
+                stale: freshness.stale,
+                age_ms: freshness.age.map(|age| age.as_millis()),
+                stale_after_ms: board.policy().stale_after.as_millis(),
+                on_stale: board.policy().on_stale.to_string(),
+            },
+            node_exists: match published.state.node {
+                Node::Unknown => None,
+                Node::Absent => Some(false),
+                Node::Present(_) => Some(true),
+            },
+            facts: match &published.state.node {
+                Node::Present(facts) => Some(facts.clone()),
+                Node::Unknown | Node::Absent => None,
+            },
+            checks: board.catalog().ids().map(|id| CheckStatus::read(board, id, now)).collect(),
+            flips: board.flips().into_iter().rev().collect(),
+        }
+    }
+}
+
+impl CheckStatus {
+    fn read(board: &Board, id: CheckId, now: Moment) -> Self {
+        let published = board.published();
+        let result = published.state.local_result(board.catalog(), id);
+        let local = board.catalog().local(id).is_some();
+        let active = !local || result.is_some();
+        let report = board.report(id, now);
+        let age = if local { result.map(|result| now.since(result.at)) } else { board.freshness(now).age };
+        Self {
+            name: board.catalog().name(id).to_owned(),
+            default: board.default_checks().any(|default| default == id),
+            active,
+            passed: active.then_some(report.outcome.passed()),
+            reason: report.outcome.reason().filter(|_| active).map(str::to_owned),
+            last_reason: board.last_reason(id),
+            age_ms: age.as_ref().map(Duration::as_millis),
+            duration_ms: report.duration.as_millis(),
+        }
+    }
+}
