@@ -198,9 +198,9 @@ impl Board {
         Freshness { age, stale: age.is_none_or(|age| age > self.policy.stale_after) }
     }
 
-    /// When the cache will be stale if no proof comes; `None` if it is stale for want of any proof.
-    pub fn stale_at(&self) -> Option<Moment> {
-        self.proof.get().map(|proof| proof.plus(self.policy.stale_after))
+    /// When there last was proof that the cache follows the API server.
+    pub fn last_proof(&self) -> Option<Moment> {
+        self.proof.get()
     }
 
     /// The checks that decide the verdict, as of `now`.

@@ -1,0 +1,148 @@
+//! The objects that are watched, cut down to what is needed: a Node's image list alone can be 20 kB.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use nodegate_readiness::{Condition, ConditionStatus, NodeFacts};
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// The namespace of the kubelets' heartbeats.
+pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// A Node, as far as readiness depends on it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct WatchedNode {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    unschedulable: Option<bool>,
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Taint {
+    key: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<ApiCondition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ApiCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+impl WatchedNode {
+    /// The Node in the core's words.
+    pub(crate) fn facts(&self) -> NodeFacts {
+        let spec = self.spec.clone().unwrap_or_default();
+        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        NodeFacts {
+            resource_version: self.metadata.resource_version.clone().unwrap_or_default(),
+            conditions: conditions.map(ApiCondition::to_condition).collect(),
+            unschedulable: spec.unschedulable.unwrap_or(false),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            taints: spec.taints.into_iter().flatten().map(|taint| taint.key).collect(),
+            labels: self.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+        }
+    }
+}
+
+impl ApiCondition {
+    fn to_condition(&self) -> Condition {
+        Condition {
+            kind: self.kind.clone(),
+            status: ConditionStatus::from_api(&self.status),
+            reason: self.reason.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// A Lease, of which only the news that it changed matters.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct WatchedLease {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+/// Ties one of the types above to its place in the API.
+macro_rules! resource {
+    ($type:ty, $scope:ty, $kind:literal, $group:literal, $plural:literal) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
+resource!(WatchedLease, NamespaceResourceScope, "Lease", "coordination.k8s.io", "leases");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(json: &str) -> NodeFacts {
+        serde_json::from_str::<WatchedNode>(json).unwrap().facts()
+    }
+
+    #[test]
+    fn a_node_with_everything_left_out_or_null_has_no_facts() {
+        for json in [
+            "{}",
+            r#"{"metadata":{},"spec":null,"status":null}"#,
+            r#"{"spec":{"unschedulable":null,"taints":null},"status":{"conditions":null}}"#,
+        ] {
+            assert_eq!(facts(json), NodeFacts::default(), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_matters_is_read_and_the_rest_ignored() {
+        let facts = facts(
+            r#"{"kind":"Node","metadata":{"resourceVersion":"7","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
+            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"podCIDR":"10.0.0.0/24"},
+            "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}]}}"#,
+        );
+        assert!(facts.unschedulable && facts.deleting);
+        assert!(facts.taints.contains("k") && facts.labels.contains("a"));
+        assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
+        assert_eq!(facts.resource_version, "7");
+    }
+}

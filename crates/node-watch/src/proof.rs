@@ -1,0 +1,84 @@
+//! What counts as proof of life, and for what.
+
+use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// Passes signs of life on to the board, and keeps what the guard needs to judge each stream by.
+pub(crate) struct Proof {
+    board: Arc<Board>,
+    timeline: Timeline,
+    pub(crate) node: StreamLife,
+    pub(crate) lease: StreamLife,
+}
+
+/// One watch stream.
+#[derive(Default)]
+pub(crate) struct StreamLife {
+    open: AtomicBool,
+    last_bytes: AtomicMoment,
+    last_event: AtomicMoment,
+    /// Tells the follower to drop the stream and begin anew.
+    pub(crate) replace: Notify,
+}
+
+impl StreamLife {
+    /// Whether a watch is open now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// When bytes last came, or a watch was accepted.
+    pub(crate) fn last_bytes(&self) -> Option<Moment> {
+        self.last_bytes.get()
+    }
+
+    /// When an object last came.
+    pub(crate) fn last_event(&self) -> Option<Moment> {
+        self.last_event.get()
+    }
+
+    /// The watch ended, for whatever reason.
+    pub(crate) fn closed(&self) {
+        self.open.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Proof {
+    pub(crate) fn new(board: Arc<Board>, timeline: Timeline) -> Self {
+        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default() }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.timeline.at(Instant::now())
+    }
+
+    /// The API server accepted a watch.
+    pub(crate) fn accepted(&self, stream: &StreamLife) {
+        stream.open.store(true, Ordering::Relaxed);
+        self.bytes(stream);
+    }
+
+    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about the Node while nobody watches it.
+    pub(crate) fn bytes(&self, stream: &StreamLife) {
+        let now = self.now();
+        stream.last_bytes.advance(now);
+        if self.node.is_open() {
+            self.board.prove(now);
+        }
+    }
+
+    /// An object came.
+    pub(crate) fn event(&self, stream: &StreamLife) {
+        stream.last_event.advance(self.now());
+    }
+
+    /// The API server confirmed at `now` that what we hold is the newest there is.
+    pub(crate) fn verified(&self, now: Moment) {
+        if self.node.is_open() {
+            self.board.prove(now);
+        }
+    }
+}
