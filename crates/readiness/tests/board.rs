@@ -1,0 +1,240 @@
+//! The board, told as stories. Time is a number here; nothing waits.
+#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
+
+use nodegate_readiness::board::IDLE;
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{
+    Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
+    NodeFacts, OnStale, Outcome, Policy, Query, Reply, Verdict,
+};
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_start(Duration::from_secs(seconds))
+}
+
+const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+
+fn node(unschedulable: bool) -> Node {
+    let ready = Condition {
+        kind: "Ready".to_owned(),
+        status: ConditionStatus::True,
+        reason: "KubeletReady".to_owned(),
+    };
+    Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
+}
+
+struct Story {
+    board: Board,
+    flips: Arc<Mutex<Vec<Flip>>>,
+}
+
+impl Story {
+    fn begin(policy: Policy, default_checks: &[&str]) -> Self {
+        let flips = Arc::new(Mutex::new(Vec::new()));
+        let catalog =
+            Catalog::new(vec![LocalCheck { name: "router".to_owned(), timeout: Duration::from_secs(5) }]);
+        let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let heard = flips.clone();
+        let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));
+        Self { board: Board::new(Some("n1".to_owned()), policy, catalog, &ids, on_flip), flips }
+    }
+
+    /// A synced and serving board at second 0.
+    fn ready() -> Self {
+        let story = Self::begin(Policy::default(), &["node_ready"]);
+        story.board.set_node(node(false), at(0), WALL);
+        story.board.prove(at(0));
+        story.board.open(at(0), WALL);
+        story
+    }
+
+    fn ask(&self, raw: &str, second: u64) -> Reply {
+        match self.board.lookup(raw, at(second)) {
+            Lookup::Hit(reply) => reply,
+            Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
+            Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+        }
+    }
+
+    fn text(&self, raw: &str, second: u64) -> String {
+        String::from_utf8(self.ask(raw, second).body.to_vec()).unwrap()
+    }
+
+    fn router(&self, outcome: Outcome, second: u64) {
+        let result = LocalResult {
+            outcome,
+            duration: Duration::from_millis(7),
+            at: at(second),
+            good_until: at(second + 10),
+        };
+        let id = self.board.catalog().find("router").unwrap();
+        self.board.set_local(id, Some(result), at(second), WALL);
+    }
+
+    fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
+        let flips = self.flips.lock().unwrap();
+        flips.iter().map(|flip| (flip.from, flip.to, flip.reason.clone())).collect()
+    }
+}
+
+#[test]
+fn a_cordon_flips_the_answer_and_back() {
+    let story = Story::ready();
+    assert_eq!(story.ask("", 1).status, 200);
+    story.board.set_node(node(true), at(2), WALL);
+    assert_eq!(story.ask("", 2).status, 503);
+    assert_eq!(story.ask("drain=404", 2).status, 404);
+    story.board.set_node(node(false), at(3), WALL);
+    assert_eq!(story.ask("drain=404", 3).status, 200);
+    let (ready, draining) = (Verdict::Ready, Verdict::Draining);
+    let expected = [(ready, draining, "Unschedulable".to_owned()), (draining, ready, "Recovered".to_owned())];
+    assert_eq!(story.verdicts(), expected);
+}
+
+#[test]
+fn staleness_needs_no_timer() {
+    let story = Story::ready();
+    story.board.set_node(node(true), at(0), WALL);
+    assert_eq!(story.ask("", 15).status, 503, "at the limit the cache is still believed");
+    assert_eq!(
+        story.text("", 16),
+        r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
+    );
+    assert_eq!(story.verdicts().len(), 1, "nobody has told the time yet");
+    story.board.tick(at(16), WALL);
+    assert_eq!(story.verdicts()[1], (Verdict::Draining, Verdict::Ready, "CacheStale".to_owned()));
+    story.board.prove(at(20));
+    assert_eq!(story.ask("", 20).status, 503, "what was known holds again");
+}
+
+#[test]
+fn keeping_a_drain_says_that_it_is_stale() {
+    let story = Story::begin(Policy { on_stale: OnStale::KeepDrain, ..Policy::default() }, &["node_ready"]);
+    story.board.set_node(node(true), at(0), WALL);
+    story.board.prove(at(0));
+    assert_eq!(
+        story.text("drain=200", 60),
+        r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"stale":true,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#
+    );
+}
+
+#[test]
+fn before_the_first_sync_it_fails_open_and_flips_nothing() {
+    let story = Story::begin(Policy::default(), &["node_ready"]);
+    assert!(story.ask("", 0).fails_open);
+    story.board.set_node(node(true), at(1), WALL);
+    story.board.prove(at(1));
+    story.board.open(at(1), WALL);
+    assert_eq!(story.ask("", 1).status, 503);
+    assert_eq!(story.verdicts(), []);
+}
+
+#[test]
+fn without_a_name_every_answer_is_a_500_that_says_what_to_do() {
+    let board = Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {}));
+    for raw in ["", "check=bogus", "drain=404", &"x".repeat(3000)] {
+        let Lookup::Hit(reply) = board.lookup(raw, at(0)) else { panic!("{raw}") };
+        assert_eq!(reply.status, 500);
+        assert!(String::from_utf8_lossy(&reply.body).contains("spec.nodeName"));
+    }
+}
+
+#[test]
+fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue() {
+    let story = Story::ready();
+    let Lookup::Miss(query) = story.board.lookup("check=node_ready,router", at(1)) else { panic!() };
+    let router = story.board.catalog().find("router").unwrap();
+    assert_eq!(story.board.pending(&query, at(1)), [router]);
+    story.router(Outcome::Pass, 1);
+    assert_eq!(story.board.pending(&query, at(1)), []);
+    assert_eq!(
+        story.text("check=node_ready,router", 1),
+        r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0},{"name":"router","passed":true,"duration_ms":7}],"total_duration_ms":7}"#
+    );
+    assert_eq!(story.board.last_asked(router), Some(at(1)));
+    assert!(matches!(story.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)), "rendered ahead");
+    story.board.prove(at(12));
+    assert!(story.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
+    story.router(Outcome::Fail("HTTP 500".to_owned()), 12);
+    assert!(story.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
+}
+
+#[test]
+fn a_default_check_that_drains_shows_in_the_verdict_and_not_ready_beats_it() {
+    let story = Story::begin(Policy::default(), &["node_ready", "router"]);
+    story.board.set_node(node(false), at(0), WALL);
+    story.board.prove(at(0));
+    story.router(Outcome::Draining("NotEligible".to_owned()), 0);
+    assert_eq!(story.ask("drain=404", 0).status, 404);
+    let absent = Node::Absent;
+    story.board.set_node(absent, at(1), WALL);
+    assert_eq!(story.ask("drain=404", 1).status, 503);
+}
+
+#[test]
+fn unknown_checks_fail_by_name_and_are_not_remembered() {
+    let story = Story::ready();
+    assert!(story.text("check=bogus", 0).contains(r#""reason":"Unknown check: bogus""#));
+    assert!(matches!(story.board.lookup("check=bogus", at(0)), Lookup::Miss(_)));
+}
+
+#[test]
+fn invented_queries_are_answered_but_only_so_many_are_kept_and_idle_ones_go() {
+    let story = Story::ready();
+    let rendered = |second| {
+        (0..100)
+            .filter(|n| matches!(story.board.lookup(&format!("x={n}"), at(second)), Lookup::Hit(_)))
+            .count()
+    };
+    for n in 0..100 {
+        assert_eq!(story.ask(&format!("x={n}"), 1).status, 200);
+    }
+    assert_eq!(rendered(2), 64);
+    let later = 3 + IDLE.as_secs();
+    story.board.tick(at(later), WALL);
+    assert_eq!(rendered(later), 0);
+}
+
+#[test]
+fn the_last_fifty_flips_and_the_last_reason_are_kept() {
+    let story = Story::ready();
+    for n in 0..60 {
+        story.board.set_node(node(n % 2 == 0), at(0), WALL);
+    }
+    story.board.prove(at(2));
+    let status = serde_json::to_value(Status::read(&story.board, "1.2.3", at(3))).unwrap();
+    assert_eq!(status["flips"].as_array().unwrap().len(), 50);
+    assert_eq!(status["verdict"], "ready");
+    assert_eq!(status["checks"][0]["last_reason"], "Unschedulable");
+    assert_eq!(status["checks"][2]["active"], false);
+    assert_eq!(status["cache"]["age_ms"], 1000);
+}
+
+proptest! {
+    /// What was rendered ahead is what a fresh rendering would say, whatever happened before.
+    #[test]
+    fn rendered_ahead_equals_rendered_now(steps in prop::collection::vec((0..5u8, 0..8u64), 1..40)) {
+        let story = Story::begin(Policy::default(), &["node_ready"]);
+        let raw = "check=node_ready,router&drain=404";
+        let query = Query::parse(raw, story.board.catalog()).unwrap();
+        let mut second = 0;
+        for (step, gap) in steps {
+            second += gap;
+            match step {
+                0 => story.board.set_node(node(true), at(second), WALL),
+                1 => story.board.set_node(node(false), at(second), WALL),
+                2 => story.board.prove(at(second)),
+                3 => story.router(Outcome::Fail("x".to_owned()), second),
+                _ => story.board.tick(at(second), WALL),
+            }
+            let seen = story.ask(raw, second);
+            prop_assert_eq!(&seen, &story.board.answer(raw, &query, at(second)));
+            let plain = story.ask("", second);
+            let reports = story.board.default_reports(at(second));
+            prop_assert_eq!(plain.verdict, Some(reports[0].outcome.verdict()));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The table of readiness rules, and properties that hold for every Node.
+
+use nodegate_readiness::{
+    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Verdict,
+};
+use proptest::prelude::*;
+
+fn condition(kind: &str, status: ConditionStatus, reason: &str) -> Condition {
+    Condition { kind: kind.to_owned(), status, reason: reason.to_owned() }
+}
+
+fn ready() -> NodeFacts {
+    NodeFacts {
+        conditions: vec![condition("Ready", ConditionStatus::True, "KubeletReady")],
+        ..NodeFacts::default()
+    }
+}
+
+fn not_ready(status: ConditionStatus, reason: &str) -> NodeFacts {
+    NodeFacts { conditions: vec![condition("Ready", status, reason)], ..NodeFacts::default() }
+}
+
+fn fail(reason: &str) -> Outcome {
+    Outcome::Fail(reason.to_owned())
+}
+
+fn draining(reason: &str) -> Outcome {
+    Outcome::Draining(reason.to_owned())
+}
+
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+#[test]
+fn the_table_of_the_design() {
+    let cordoned = NodeFacts { unschedulable: true, ..ready() };
+    let deleting = NodeFacts { deleting: true, ..ready() };
+    let tainted = |key: &str| NodeFacts { taints: [key.to_owned()].into(), ..ready() };
+    let labelled = |key: &str| NodeFacts { labels: [key.to_owned()].into(), ..ready() };
+    let cases = [
+        (ready(), Outcome::Pass),
+        (not_ready(ConditionStatus::False, "KubeletNotReady"), fail("KubeletNotReady")),
+        (not_ready(ConditionStatus::Unknown, "NodeStatusUnknown"), fail("NodeStatusUnknown")),
+        (not_ready(ConditionStatus::False, ""), fail("Ready=False")),
+        (NodeFacts::default(), fail("ReadyConditionMissing")),
+        (cordoned, draining("Unschedulable")),
+        (deleting, draining("Deleting")),
+        (tainted("ToBeDeletedByClusterAutoscaler"), draining("Taint:ToBeDeletedByClusterAutoscaler")),
+        (tainted("karpenter.sh/disrupted"), draining("Taint:karpenter.sh/disrupted")),
+        (tainted("node.kubernetes.io/out-of-service"), draining("Taint:node.kubernetes.io/out-of-service")),
+        (tainted("node-role.kubernetes.io/control-plane"), Outcome::Pass),
+        (labelled(EXCLUDE), draining("ExcludedFromLoadBalancers")),
+        (labelled("zone"), Outcome::Pass),
+        (
+            NodeFacts { unschedulable: true, ..not_ready(ConditionStatus::False, "KubeletNotReady") },
+            fail("KubeletNotReady"),
+        ),
+    ];
+    let policy = Policy::default();
+    for (facts, expected) in cases {
+        assert_eq!(policy.node_ready(&Node::Present(facts.clone()), false), expected, "{facts:?}");
+    }
+    assert_eq!(policy.node_ready(&Node::Absent, false), fail("NodeNotFound"));
+}
+
+#[test]
+fn what_a_stale_cache_means_is_a_setting() {
+    let cordoned = Node::Present(NodeFacts { unschedulable: true, ..ready() });
+    let broken = Node::Present(not_ready(ConditionStatus::False, "KubeletNotReady"));
+    let stale = |on_stale, node: &Node| Policy { on_stale, ..Policy::default() }.node_ready(node, true);
+    for node in [&cordoned, &broken, &Node::Absent, &Node::Unknown] {
+        assert_eq!(stale(OnStale::Ready, node), Outcome::Pass);
+        assert_eq!(stale(OnStale::NotReady, node), fail("CacheStale"));
+    }
+    assert_eq!(stale(OnStale::KeepDrain, &cordoned), draining("Unschedulable"));
+    for node in [&broken, &Node::Absent, &Node::Unknown] {
+        assert_eq!(stale(OnStale::KeepDrain, node), Outcome::Pass);
+    }
+}
+
+#[test]
+fn which_signals_drain_is_a_setting() {
+    let facts = NodeFacts { unschedulable: true, labels: ["maintenance".to_owned()].into(), ..ready() };
+    let with = |list: &str| {
+        let policy = Policy { drain_on: list.parse::<DrainSignals>().unwrap(), ..Policy::default() };
+        policy.node_ready(&Node::Present(facts.clone()), false)
+    };
+    assert_eq!(with("none"), Outcome::Pass);
+    assert_eq!(with("deleting"), Outcome::Pass);
+    assert_eq!(with("label:maintenance"), draining("Label:maintenance"));
+    assert_eq!(with("deleting,unschedulable"), draining("Unschedulable"));
+}
+
+#[test]
+fn custom_conditions_fail_on_the_configured_status() {
+    let facts = NodeFacts {
+        conditions: vec![
+            condition("DiskPressure", ConditionStatus::True, "KubeletHasDiskPressure"),
+            condition("PIDPressure", ConditionStatus::False, "KubeletHasSufficientPID"),
+            condition("StorageOk", ConditionStatus::False, ""),
+        ],
+        ..NodeFacts::default()
+    };
+    let node = Node::Present(facts);
+    let with = |list: &str| {
+        Policy { conditions: list.parse().unwrap(), ..Policy::default() }.custom_conditions(&node, false)
+    };
+    assert_eq!(
+        Policy::default().custom_conditions(&node, false),
+        fail("DiskPressure: KubeletHasDiskPressure")
+    );
+    assert_eq!(with("PIDPressure,Missing"), Outcome::Pass);
+    assert_eq!(with("StorageOk=False"), fail("StorageOk=False"));
+    assert_eq!(
+        with("DiskPressure,StorageOk=False"),
+        fail("DiskPressure: KubeletHasDiskPressure, StorageOk=False")
+    );
+    assert_eq!(Policy::default().custom_conditions(&node, true), Outcome::Pass, "stale fails open");
+    let closed = Policy { on_stale: OnStale::NotReady, ..Policy::default() };
+    assert_eq!(closed.custom_conditions(&node, true), fail("CacheStale"));
+}
+
+fn any_status() -> impl Strategy<Value = ConditionStatus> {
+    prop_oneof![Just(ConditionStatus::True), Just(ConditionStatus::False), Just(ConditionStatus::Unknown)]
+}
+
+fn any_facts() -> impl Strategy<Value = NodeFacts> {
+    let kind = prop_oneof![Just("Ready".to_owned()), Just("DiskPressure".to_owned()), "[A-Za-z]{0,8}"];
+    let conditions = prop::collection::vec(
+        (kind, any_status(), "[A-Za-z]{0,8}").prop_map(|(kind, status, reason)| Condition {
+            kind,
+            status,
+            reason,
+        }),
+        0..4,
+    );
+    let taint = prop_oneof![Just("karpenter.sh/disrupted".to_owned()), "[a-z/.]{0,12}"];
+    let label = prop_oneof![Just(EXCLUDE.to_owned()), "[a-z/.]{0,12}"];
+    let sets = (prop::collection::btree_set(taint, 0..3), prop::collection::btree_set(label, 0..3));
+    (conditions, any::<bool>(), any::<bool>(), sets).prop_map(
+        |(conditions, unschedulable, deleting, (taints, labels))| NodeFacts {
+            resource_version: String::new(),
+            conditions,
+            unschedulable,
+            deleting,
+            taints,
+            labels,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn ready_means_ready_and_no_drain_signal(facts in any_facts()) {
+        let outcome = Policy::default().node_ready(&Node::Present(facts.clone()), false);
+        let kubelet_ready = facts.condition("Ready").is_some_and(|c| c.status == ConditionStatus::True);
+        let signalled = facts.unschedulable
+            || facts.deleting
+            || facts.taints.contains("karpenter.sh/disrupted")
+            || facts.labels.contains(EXCLUDE);
+        let expected = match (kubelet_ready, signalled) {
+            (false, _) => Verdict::NotReady,
+            (true, true) => Verdict::Draining,
+            (true, false) => Verdict::Ready,
+        };
+        prop_assert_eq!(outcome.verdict(), expected);
+        prop_assert_eq!(outcome.reason().is_none(), expected == Verdict::Ready);
+        prop_assert!(outcome.reason() != Some(""), "a reason is never empty");
+    }
+
+    #[test]
+    fn failing_open_never_says_no_and_keeping_drains_never_says_not_ready(facts in any_facts()) {
+        let node = Node::Present(facts.clone());
+        let with = |on_stale| Policy { on_stale, ..Policy::default() }.node_ready(&node, true);
+        prop_assert_eq!(with(OnStale::Ready), Outcome::Pass);
+        prop_assert_ne!(with(OnStale::KeepDrain).verdict(), Verdict::NotReady);
+        prop_assert_eq!(with(OnStale::NotReady).verdict(), Verdict::NotReady);
+    }
+}

@@ -1,0 +1,119 @@
+//! The command line and the environment, as written. [`crate::settings`] gives them meaning.
+
+use clap::{ArgAction, Parser};
+
+/// Everything is text here, so that all mistakes can be named in one go instead of one per start.
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate",
+    version,
+    about = "Answers load balancers whether this Kubernetes node may get new traffic now",
+    long_about = "nodegate runs on every node and answers one question for load balancers that live outside the cluster: \
+may this node get new traffic now?\n\n\
+It watches the node's own Node object and answers /health from memory: 200 while the node is Ready and not being \
+drained, else 503 with the reason. No probe costs an API request. When the API server can't be reached for longer than \
+--stale-after, the cache is stale and nodegate fails open (see --on-stale), so that a control-plane outage never \
+empties the pool.",
+    after_long_help = "\
+PATHS
+  /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
+  /nodecheck                 OK or Down, for balancers that match a body
+  /nodename                  Node: \"<name>\"
+  /status.json               everything known
+  /metrics                   Prometheus or OpenMetrics text
+  /livez, /readyz            nodegate itself, for the kubelet
+
+CREDENTIALS
+  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+
+EXAMPLES
+  nodegate --node-name worker-1                          # with KUBECONFIG set
+  nodegate --on-stale keep-drain --stale-after 30s       # a drained node stays out while the API server is upgraded
+  nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
+
+EXIT CODES
+  0  ended by SIGTERM or SIGINT
+  1  could not start, e.g. the port is taken
+  2  a setting is wrong; every wrong one is named on a line of its own"
+)]
+pub(crate) struct Args {
+    /// The Node this agent runs on: the Downward API field spec.nodeName. Without it every /health answers 500
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) node_name: String,
+
+    /// The TCP port of the HTTP server
+    #[arg(long, env = "LISTEN_PORT", value_name = "PORT", default_value = "25001")]
+    pub(crate) listen_port: String,
+
+    /// The address of the HTTP server; "::" means all addresses of both families
+    #[arg(long, env = "NODEGATE_LISTEN_ADDRESS", value_name = "IP", default_value = "::")]
+    pub(crate) listen_address: String,
+
+    /// How many connections may be open at once; above that the one idle for longest is closed
+    #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value = "1024")]
+    pub(crate) max_connections: String,
+
+    /// The cache is stale when there was no proof for this long that it follows the API server
+    #[arg(long, env = "NODEGATE_STALE_AFTER", value_name = "DURATION", default_value = "15s")]
+    pub(crate) stale_after: String,
+
+    /// What a stale cache means: ready fails open; keep-drain fails open but holds the last known drain signal;
+    /// not-ready fails closed
+    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value = "ready")]
+    pub(crate) on_stale: String,
+
+    /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
+    #[arg(
+        long,
+        env = "NODEGATE_DRAIN_ON",
+        value_name = "LIST",
+        default_value = "unschedulable,deleting,taint:ToBeDeletedByClusterAutoscaler,taint:karpenter.sh/disrupted,\
+                         taint:node.kubernetes.io/out-of-service,\
+                         label:node.kubernetes.io/exclude-from-external-load-balancers"
+    )]
+    pub(crate) drain_on: String,
+
+    /// How long to wait for the first answer of the API server before listening without it
+    #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION", default_value = "1s")]
+    pub(crate) startup_grace: String,
+
+    /// How long requests in flight may take after SIGTERM
+    #[arg(long, env = "NODEGATE_SHUTDOWN_GRACE", value_name = "DURATION", default_value = "5s")]
+    pub(crate) shutdown_grace: String,
+
+    /// The checks of a request that names none
+    #[arg(long, env = "NODEGATE_DEFAULT_CHECKS", value_name = "LIST", default_value = "node_ready")]
+    pub(crate) default_checks: String,
+
+    /// The local checks that run from the start; others start when a request first names them
+    #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST", default_value = "", hide_default_value = true)]
+    pub(crate) checks: String,
+
+    /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and url; may be repeated, and the
+    /// environment variable takes several separated by ";"
+    #[arg(
+        long,
+        env = "NODEGATE_CHECK",
+        value_name = "NAME:SETTINGS",
+        action = ArgAction::Append,
+        value_delimiter = ';'
+    )]
+    pub(crate) check: Vec<String>,
+
+    /// What custom_conditions fails on: condition types, each with the status that fails if that is not True
+    #[arg(
+        long,
+        env = "NODEGATE_CONDITIONS",
+        value_name = "LIST",
+        default_value = "NetworkUnavailable,KernelDeadlock,ReadonlyFilesystem,DiskPressure,MemoryPressure,PIDPressure"
+    )]
+    pub(crate) conditions: String,
+
+    /// How log lines look on stderr: text or json
+    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
+    pub(crate) log_format: String,
+
+    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
+    #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
+    pub(crate) log: String,
+}
