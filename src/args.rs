@@ -59,7 +59,12 @@ pub(crate) struct Args {
 
     /// What a stale cache means: ready fails open; keep-drain fails open but holds the last known drain signal;
     /// not-ready fails closed
-    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value = "ready")]
+    #[arg(
+        long,
+        env = "NODEGATE_ON_STALE",
+        value_name = "ready|keep-drain|not-ready",
+        default_value = "ready"
+    )]
     pub(crate) on_stale: String,
 
     /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
@@ -100,7 +105,7 @@ pub(crate) struct Args {
     )]
     pub(crate) check: Vec<String>,
 
-    /// What custom_conditions fails on: condition types, each with the status that fails if that is not True
+    /// What `custom_conditions` fails on: condition types, each with the status that fails if that is not True
     #[arg(
         long,
         env = "NODEGATE_CONDITIONS",

@@ -218,13 +218,14 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
     /// The first fault of an episode is news, the rest are details.
     fn log(&self, ended: &Ended, wait: Duration, failing: bool) {
         let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
-        if failing {
-            tracing::debug!(resource, reason, retry_ms, error = ended.detail, "watch still failing");
-        } else if self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
+        if !failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
             tracing::warn!(
                 error = ended.detail,
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
             );
+        } else if failing || self.stream == Stream::Lease {
+            // What befalls the Lease befalls the Node, whose line is enough.
+            tracing::debug!(resource, reason, retry_ms, error = ended.detail, "watch failing");
         } else {
             tracing::info!(resource, reason, retry_ms, error = ended.detail, "watch lost, starting over");
         }
@@ -290,7 +291,7 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
             self.watch.metrics.event(self.resource, kind, self.watch.timeline);
             self.proof.event(self.life());
         } else if std::mem::take(failing) {
-            tracing::info!(resource = self.resource, "watching again");
+            tracing::debug!(resource = self.resource, "watching again");
         }
         (self.changed)(store.state().first().map(Arc::as_ref));
         true

@@ -1,0 +1,37 @@
+# Two commands do everything: `make demo` and `make test`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: help demo test lint unit e2e build image manifests tools
+
+help: ## What can be made
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute)
+	@cargo build --quiet --bin nodegate --example demo
+	@exec target/debug/examples/demo $(ARGS)
+
+test: tools lint unit ## Everything that CI runs; installs what is missing
+
+tools: ## Install the programs that the tests need (Debian packages)
+	@hack/install-tools
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+unit:
+	cargo test --workspace --locked
+
+e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
+	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
+	KUBECONFIG="$$(realpath "$$KUBECONFIG")" cargo test --locked --test e2e -- --nocapture --test-threads=1
+
+build: ## The optimised binary, target/release/nodegate
+	cargo build --release --locked --bin nodegate
+
+image: ## The container image: a static binary and nothing else
+	hack/build-image
+
+manifests: ## Render manifests/install.yaml
+	hack/render-manifests

@@ -1,0 +1,176 @@
+//! Wires the parts together and runs them on two threads.
+//!
+//! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
+//! on the background thread, so that a slow one of them can't delay an answer.
+
+use crate::settings::Settings;
+use crate::timekeeper;
+use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
+use nodegate_probes::Runner;
+use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
+use nodegate_server::{Activate, App, BindError, Limits, Metrics, ServeError, Wiring};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// Why nodegate could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AgentError {
+    #[error("could not start the {what}: {source}")]
+    Start { what: &'static str, source: io::Error },
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+fn starting(what: &'static str) -> impl Fn(io::Error) -> AgentError {
+    move |source| AgentError::Start { what, source }
+}
+
+fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
+    Builder::new_current_thread().enable_all().build().map_err(starting(what))
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
+    let timeline = Timeline::new(Instant::now());
+    let beats = Arc::new(Beats::new(timeline.at(Instant::now())));
+    let metrics = Arc::new(Metrics::default());
+    let always_running = settings.always_running();
+    let Settings { node_name, policy, probes, catalog, default_checks, .. } = settings;
+    let stale_after = policy.stale_after;
+    let on_flip = on_flip(node_name.clone(), metrics.clone());
+    let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
+
+    let background = runtime("background runtime")?;
+    let runner = probes.start(board.clone(), timeline, background.handle(), &always_running);
+    let watch_metrics = Arc::new(WatchMetrics::default());
+    let mut app = App::new(Wiring {
+        board: board.clone(),
+        timeline,
+        beats: beats.clone(),
+        activator: Arc::new(Activator(runner)),
+        services: None,
+        metrics,
+        version: env!("CARGO_PKG_VERSION"),
+        revision: option_env!("NODEGATE_REVISION"),
+    });
+    watch_metrics.register(app.registry_mut(), timeline);
+
+    let (startup, started) = watch::channel(Startup::Connecting);
+    let watch = node_name.map(|node_name| NodeWatch {
+        node_name,
+        stale_after,
+        board: board.clone(),
+        timeline,
+        beats: beats.clone(),
+        metrics: watch_metrics,
+    });
+    let (opened, open) = watch::channel(false);
+    let timekeeper = timekeeper::run(board.clone(), beats, timeline, open);
+    thread::Builder::new()
+        .name("background".to_owned())
+        .spawn(move || background.block_on(in_background(watch, startup, timekeeper)))
+        .map_err(starting("background thread"))?;
+
+    let limits = Limits {
+        connections: settings.max_connections,
+        drain_timeout: settings.shutdown_grace,
+        ..Limits::default()
+    };
+    runtime("server runtime")?.block_on(async {
+        let shutdown = Shutdown::listen()?;
+        wait_for_truth(&board, started, settings.startup_grace).await;
+        let listener = nodegate_server::bind(settings.listen_address, settings.listen_port)?;
+        board.open(timeline.at(Instant::now()), SystemTime::now());
+        opened.send_replace(true);
+        let address = listener.local_addr().map_err(starting("server"))?;
+        tracing::info!(%address, node = board.node_name(), version = env!("CARGO_PKG_VERSION"), "listening");
+        nodegate_server::serve(listener, Arc::new(app), limits, shutdown.requested()).await?;
+        tracing::info!("bye");
+        Ok(())
+    })
+}
+
+/// What is told of each change of verdict.
+fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + Send + Sync> {
+    Box::new(move |flip| {
+        metrics.flip(flip);
+        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason, "flip");
+    })
+}
+
+async fn in_background(
+    watch: Option<NodeWatch>,
+    startup: watch::Sender<Startup>,
+    timekeeper: impl Future<Output = ()>,
+) {
+    match watch {
+        Some(watch) => {
+            tokio::join!(watch.run(startup), timekeeper);
+        }
+        None => timekeeper.await,
+    }
+}
+
+/// Waits for the first sync, so that no load balancer sees an answer that nobody knows to be true; but not for longer
+/// than the grace, nor for credentials that are not there.
+async fn wait_for_truth(board: &Board, mut started: watch::Receiver<Startup>, grace: Duration) {
+    if board.node_name().is_none() {
+        tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
+        return;
+    }
+    match tokio::time::timeout(grace, started.wait_for(|reached| *reached != Startup::Connecting)).await {
+        Ok(Ok(reached)) if *reached == Startup::Synced => {}
+        Ok(_) => tracing::warn!("no Kubernetes client: answering without it, and trying again"),
+        Err(_) => tracing::warn!(
+            grace_ms = grace.as_millis(),
+            "no answer from the API server yet: listening without it"
+        ),
+    }
+}
+
+/// Lets the server start local checks.
+struct Activator(Arc<Runner>);
+
+impl Activate for Activator {
+    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.activate(&checks)
+    }
+}
+
+/// SIGTERM and SIGINT: the first one asks for a shutdown in good order, a second one ends it at once.
+struct Shutdown {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Shutdown {
+    fn listen() -> Result<Self, AgentError> {
+        let on = |kind| signal(kind).map_err(starting("signal handler"));
+        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    async fn requested(mut self) {
+        self.next().await;
+        tracing::info!("shutting down; a second signal ends it at once");
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(1);
+        });
+    }
+}

@@ -1,0 +1,194 @@
+//! Settings, parsed once and valid from there on.
+
+use crate::args::Args;
+use crate::logging::{LogFilter, LogFormat};
+use nodegate_probes::{Probes, Settings as ProbeSettings};
+use nodegate_readiness::{Catalog, CheckId, Policy};
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Everything nodegate can be told.
+pub(crate) struct Settings {
+    /// `None` if `NODE_NAME` is not set: not an error, but every answer says so.
+    pub(crate) node_name: Option<String>,
+    /// `None` for all addresses of both families.
+    pub(crate) listen_address: Option<IpAddr>,
+    pub(crate) listen_port: u16,
+    pub(crate) max_connections: usize,
+    pub(crate) startup_grace: Duration,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) policy: Policy,
+    pub(crate) probes: Probes,
+    pub(crate) catalog: Catalog,
+    pub(crate) default_checks: Vec<CheckId>,
+    pub(crate) eager_checks: Vec<CheckId>,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_filter: LogFilter,
+}
+
+/// Collects one line for each setting that is wrong.
+#[derive(Default)]
+struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    /// Parses one setting; a mistake is noted and the parse goes on with the next.
+    fn parse<T, E: Display>(
+        &mut self,
+        flag: &str,
+        env: &str,
+        value: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        parse(value).map_err(|takes| self.0.push(format!("--{flag} ({env}) {value:?}: {takes}"))).ok()
+    }
+}
+
+impl Settings {
+    /// Gives the arguments meaning, or a line for each mistake in them.
+    pub(crate) fn parse(args: &Args) -> Result<Self, Vec<String>> {
+        let mut wrong = Mistakes::default();
+        let probe_settings = ProbeSettings::parse(&args.check).unwrap_or_else(|bad| {
+            wrong.0.extend(bad.0.iter().map(|error| format!("--check (NODEGATE_CHECK) {error}")));
+            ProbeSettings::default()
+        });
+        let probes = Probes::new(&probe_settings);
+        let catalog = Catalog::new(probes.local_checks());
+        let settings = Self::parse_all(args, &mut wrong, probes, catalog);
+        settings.filter(|_| wrong.0.is_empty()).ok_or(wrong.0)
+    }
+
+    fn parse_all(args: &Args, wrong: &mut Mistakes, probes: Probes, catalog: Catalog) -> Option<Self> {
+        // No `?` before every setting has been looked at.
+        let node_name = wrong.parse("node-name", "NODE_NAME", &args.node_name, node_name);
+        let listen_address = wrong.parse(
+            "listen-address",
+            "NODEGATE_LISTEN_ADDRESS",
+            &args.listen_address,
+            |value| match value {
+                "::" => Ok(None),
+                _ => value.parse().map(Some).map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7"),
+            },
+        );
+        let listen_port = wrong.parse("listen-port", "LISTEN_PORT", &args.listen_port, |value| {
+            value.parse().map_err(|_| "takes a port from 1 to 65535, or 0 for any free one")
+        });
+        let max_connections =
+            wrong.parse("max-connections", "NODEGATE_MAX_CONNECTIONS", &args.max_connections, |value| {
+                match value.parse() {
+                    Ok(count @ 1..=100_000) => Ok(count),
+                    _ => Err("takes a number from 1 to 100000"),
+                }
+            });
+        let startup_grace =
+            wrong.parse("startup-grace", "NODEGATE_STARTUP_GRACE", &args.startup_grace, |value| {
+                duration(value, Duration::ZERO, Duration::from_mins(5))
+            });
+        let shutdown_grace =
+            wrong.parse("shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", &args.shutdown_grace, |value| {
+                duration(value, Duration::ZERO, Duration::from_mins(5))
+            });
+        let policy = policy(args, wrong);
+        let default_checks =
+            wrong.parse("default-checks", "NODEGATE_DEFAULT_CHECKS", &args.default_checks, |value| {
+                match checks(value, &catalog, |_| true) {
+                    Ok(ids) if ids.is_empty() => Err("takes at least one check".to_owned()),
+                    result => result,
+                }
+            });
+        let eager_checks = wrong.parse("checks", "NODEGATE_CHECKS", &args.checks, |value| {
+            checks(value, &catalog, |id| catalog.local(id).is_some())
+        });
+        let log_format = wrong.parse("log-format", "NODEGATE_LOG_FORMAT", &args.log_format, str::parse);
+        let log_filter = wrong.parse("log", "RUST_LOG", &args.log, str::parse);
+        Some(Self {
+            node_name: node_name?,
+            listen_address: listen_address?,
+            listen_port: listen_port?,
+            max_connections: max_connections?,
+            startup_grace: startup_grace?,
+            shutdown_grace: shutdown_grace?,
+            policy: policy?,
+            probes,
+            default_checks: default_checks?,
+            eager_checks: eager_checks?,
+            log_format: log_format?,
+            log_filter: log_filter?,
+            catalog,
+        })
+    }
+
+    /// The local checks that run from the start: those asked for, and those that every plain request needs.
+    pub(crate) fn always_running(&self) -> Vec<CheckId> {
+        let mut ids: Vec<CheckId> = self.eager_checks.clone();
+        ids.extend(self.default_checks.iter().filter(|id| self.catalog.local(**id).is_some()));
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+}
+
+fn policy(args: &Args, wrong: &mut Mistakes) -> Option<Policy> {
+    // Less than 2 s would leave no time to ask the API server before giving up on it.
+    let stale_after = wrong.parse("stale-after", "NODEGATE_STALE_AFTER", &args.stale_after, |value| {
+        duration(value, Duration::from_secs(2), Duration::from_hours(1))
+    });
+    let on_stale = wrong.parse("on-stale", "NODEGATE_ON_STALE", &args.on_stale, str::parse);
+    let drain_on = wrong.parse("drain-on", "NODEGATE_DRAIN_ON", &args.drain_on, str::parse);
+    let conditions = wrong.parse("conditions", "NODEGATE_CONDITIONS", &args.conditions, str::parse);
+    Some(Policy {
+        stale_after: stale_after?,
+        on_stale: on_stale?,
+        drain_on: drain_on?,
+        conditions: conditions?,
+    })
+}
+
+/// A Node's name is a DNS subdomain (RFC 1123); anything else would change the meaning of the field selector.
+fn node_name(value: &str) -> Result<Option<String>, &'static str> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let valid = value.len() <= 253
+        && value.chars().all(allowed)
+        && ends_well(value.chars().next())
+        && ends_well(value.chars().last());
+    if valid {
+        Ok(Some(value.to_owned()))
+    } else {
+        Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
+    }
+}
+
+fn duration(value: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    match humantime::parse_duration(value) {
+        Ok(duration) if (least..=most).contains(&duration) => Ok(duration),
+        _ => Err(format!(
+            "takes a duration from {} to {}, e.g. 500ms, 15s or 2m",
+            humantime::format_duration(least),
+            humantime::format_duration(most)
+        )),
+    }
+}
+
+/// A list of checks that exist and are of the right kind.
+fn checks(list: &str, catalog: &Catalog, fits: impl Fn(CheckId) -> bool) -> Result<Vec<CheckId>, String> {
+    let mut ids = Vec::new();
+    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match catalog.find(name) {
+            Some(id) if !fits(id) => {
+                return Err(format!("{name} needs no background run: it answers from memory"));
+            }
+            Some(id) if !ids.contains(&id) => ids.push(id),
+            Some(_) => {}
+            None => {
+                let known: Vec<&str> =
+                    catalog.ids().filter(|id| fits(*id)).map(|id| catalog.name(id)).collect();
+                return Err(format!("there is no check {name:?}; takes a list of {}", known.join(", ")));
+            }
+        }
+    }
+    Ok(ids)
+}

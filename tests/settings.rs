@@ -1,0 +1,91 @@
+//! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
+#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
+
+use std::process::{Command, Output};
+
+fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nodegate"))
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// One line, with the flag, the value, and something that helps.
+fn refuses(args: &[&str], env: &[(&str, &str)], needles: &[&str]) {
+    let output = nodegate(args, env);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{args:?} {env:?}: {text}");
+    assert_eq!(text.lines().count(), 1, "{args:?} {env:?}: {text}");
+    for needle in needles {
+        assert!(text.contains(needle), "{args:?} {env:?}: no {needle:?} in {text}");
+    }
+}
+
+#[test]
+fn every_bad_value_is_named() {
+    let cases: &[(&str, &str, &str, &str)] = &[
+        ("--node-name", "NODE_NAME", "Node 1", "lower-case"),
+        ("--node-name", "NODE_NAME", "a,b=c", "lower-case"),
+        ("--listen-port", "LISTEN_PORT", "70000", "1 to 65535"),
+        ("--listen-port", "LISTEN_PORT", "http", "1 to 65535"),
+        ("--listen-address", "NODEGATE_LISTEN_ADDRESS", "localhost", "IP address"),
+        ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "0", "1 to 100000"),
+        ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
+        ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
+        ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
+        ("--drain-on", "NODEGATE_DRAIN_ON", "cordon", "unschedulable, deleting, taint:<key>"),
+        ("--startup-grace", "NODEGATE_STARTUP_GRACE", "soon", "e.g. 500ms"),
+        ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
+        ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
+        ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
+        ("--checks", "NODEGATE_CHECKS", "bogus", "okd_router_1936"),
+        ("--checks", "NODEGATE_CHECKS", "node_ready", "answers from memory"),
+        ("--check", "NODEGATE_CHECK", "bogus:interval=1s", "okd_router_1936"),
+        ("--check", "NODEGATE_CHECK", "okd_router_1936:interval=0s", "interval"),
+        ("--check", "NODEGATE_CHECK", "okd_router_1936:colour=red", "rise"),
+        ("--conditions", "NODEGATE_CONDITIONS", "DiskPressure=Maybe", "MyAgentReady=False"),
+        ("--log-format", "NODEGATE_LOG_FORMAT", "xml", "text or json"),
+        ("--log", "RUST_LOG", "loud", "error, warn, info"),
+    ];
+    for (flag, env, value, takes) in cases {
+        refuses(&[&format!("{flag}={value}")], &[], &[flag, env, value, takes]);
+        refuses(&[], &[(env, value)], &[flag, env, value, takes]);
+    }
+}
+
+#[test]
+fn all_mistakes_are_named_in_one_go() {
+    let output = nodegate(&["--stale-after=x", "--on-stale=y"], &[("LISTEN_PORT", "z")]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for needle in ["--stale-after", "--on-stale", "LISTEN_PORT"] {
+        assert!(text.contains(needle), "{text}");
+    }
+}
+
+#[test]
+fn unknown_flags_and_arguments_are_one_line_too() {
+    refuses(&["--stale-aftr=1s"], &[], &["--stale-aftr", "--stale-after"]);
+    refuses(&["serve"], &[], &["serve"]);
+    refuses(&["--listen-port"], &[], &["--listen-port"]);
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for flag in ["--help", "-h", "--version"] {
+        let output = nodegate(&[flag], &[]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{flag}");
+    }
+    let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
+    for word in ["NODE_NAME", "LISTEN_PORT", "RUST_LOG", "KUBECONFIG", "/health", "EXIT CODES"] {
+        assert!(help.contains(word), "no {word} in --help");
+    }
+}
