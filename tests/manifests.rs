@@ -1,0 +1,350 @@
+//! The manifests keep what they promise: no port that a surge update would trip over, no right too many, nothing that
+//! the agent does not know.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn install_yaml_is_the_base_rendered() {
+    let check = Command::new(format!("{ROOT}/hack/render-manifests")).arg("--check").output().unwrap();
+    assert!(
+        check.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&check.stdout),
+        String::from_utf8_lossy(&check.stderr)
+    );
+}
+
+#[test]
+fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
+    let manifests = install();
+    assert_eq!(
+        manifests.names(),
+        [
+            "Namespace /nodegate",
+            "ServiceAccount nodegate/nodegate",
+            "ClusterRole /nodegate",
+            "ClusterRoleBinding /nodegate",
+            "Role kube-node-lease/nodegate",
+            "RoleBinding kube-node-lease/nodegate",
+            "DaemonSet nodegate/nodegate",
+        ],
+        "the Namespace first: kubectl creates in this order"
+    );
+    for object in &manifests.0 {
+        knows_every_field(object);
+    }
+}
+
+#[test]
+fn a_surge_update_can_put_a_second_pod_on_the_node() {
+    let manifests = install();
+    let daemon_set = manifests.the("DaemonSet", "nodegate");
+    let rolling_update = daemon_set.at("/spec/updateStrategy/rollingUpdate");
+    assert_eq!(rolling_update.at("/maxUnavailable"), &json!(0));
+    assert_ne!(rolling_update.at("/maxSurge"), &json!(0));
+    for container in manifests.pod().every("/containers") {
+        assert_eq!(container.get("ports"), None, "on the host's network a port becomes a hostPort");
+    }
+    assert!(
+        daemon_set.at("/spec/minReadySeconds").as_u64() > Some(0),
+        "a new pod that crashes must not cost the old one"
+    );
+}
+
+#[test]
+fn the_pod_runs_on_every_node_and_stays_to_the_end() {
+    let manifests = install();
+    let pod = manifests.pod();
+    assert_eq!(pod.at("/hostNetwork"), &json!(true));
+    assert_eq!(pod.at("/tolerations"), &json!([{"operator": "Exists"}]));
+    assert_eq!(pod.at("/nodeSelector"), &json!({"kubernetes.io/os": "linux"}));
+    assert_eq!(pod.at("/priorityClassName"), &json!("system-node-critical"));
+    for container in pod.every("/containers") {
+        let resources = container.at("/resources");
+        assert_eq!(resources.at("/requests"), resources.at("/limits"), "QoS class Guaranteed");
+        let named: Vec<_> = resources.at("/limits").as_object().unwrap().keys().collect();
+        assert_eq!(named, ["cpu", "memory"]);
+    }
+}
+
+/// The Pod Security Standard `restricted`, with the host's network as the one thing beyond it.
+#[test]
+fn the_pod_is_restricted_but_for_the_hosts_network() {
+    let manifests = install();
+    let pod = manifests.pod();
+    assert_eq!(
+        pod.at("/securityContext"),
+        &json!({
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        })
+    );
+    for absent in ["hostPID", "hostIPC", "volumes", "initContainers"] {
+        assert_eq!(pod.get(absent), None, "{absent}");
+    }
+    let containers = pod.every("/containers");
+    assert_eq!(containers.len(), 1);
+    assert_eq!(
+        containers[0].at("/securityContext"),
+        &json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        })
+    );
+    let labels = manifests.the("Namespace", "nodegate").at("/metadata/labels");
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged", "what admits the host's network");
+}
+
+#[test]
+fn the_agent_may_read_nodes_and_leases_and_nothing_else() {
+    let manifests = install();
+    assert_eq!(
+        manifests.the("ClusterRole", "nodegate").at("/rules"),
+        &json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}])
+    );
+    let leases = manifests.the("Role", "nodegate");
+    assert_eq!(leases.at("/metadata/namespace"), "kube-node-lease");
+    assert_eq!(
+        leases.at("/rules"),
+        &json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"]}])
+    );
+    let account = json!([{"kind": "ServiceAccount", "name": "nodegate", "namespace": "nodegate"}]);
+    for (binding, role) in [("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")] {
+        let binding = manifests.the(binding, "nodegate");
+        assert_eq!(binding.at("/subjects"), &account);
+        assert_eq!(
+            binding.at("/roleRef"),
+            &json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": "nodegate"})
+        );
+    }
+    assert_eq!(manifests.pod().at("/serviceAccountName"), "nodegate");
+    assert_eq!(manifests.pod().at("/automountServiceAccountToken"), &json!(true));
+}
+
+#[test]
+fn what_the_pod_sets_is_what_the_agent_reads() {
+    let manifests = install();
+    let settings = Settings::read();
+    let container = &manifests.pod().every("/containers")[0];
+    let set: BTreeSet<_> =
+        container.every("/env").iter().map(|variable| variable.at("/name").as_str().unwrap()).collect();
+    assert!(set.contains("NODE_NAME"));
+    for name in set {
+        assert!(settings.default_of(name).is_some(), "src/args.rs has no {name}");
+    }
+    assert_eq!(
+        container.at("/env/0"),
+        &json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    );
+    assert_eq!(container.get("args"), None, "settings go by environment: an overlay adds to a list by name");
+    assert_eq!(
+        container.at("/image"),
+        concat!("ghcr.io/nodegate/nodegate:", env!("CARGO_PKG_VERSION")),
+        "the version of this source"
+    );
+}
+
+#[test]
+fn the_kubelet_asks_for_the_agents_own_health_and_gives_it_time() {
+    let manifests = install();
+    let settings = Settings::read();
+    let container = &manifests.pod().every("/containers")[0];
+    let port: u64 = settings.default_of("LISTEN_PORT").unwrap().parse().unwrap();
+    for (probe, path) in
+        [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]
+    {
+        assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": port}), "{probe}");
+    }
+    let start_up = &container["startupProbe"];
+    let patience = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
+    assert!(
+        patience > settings.seconds("NODEGATE_STARTUP_GRACE"),
+        "nothing listens before the grace is over"
+    );
+    let end = manifests.pod().number("/terminationGracePeriodSeconds");
+    assert!(end > settings.seconds("NODEGATE_SHUTDOWN_GRACE"), "SIGKILL would cut requests in flight");
+}
+
+#[test]
+fn openshift_gets_the_right_to_its_host_network_and_picks_the_uid() {
+    let manifests = overlay("components: [manifests/components/openshift]");
+    for object in &manifests.0 {
+        knows_every_field(object);
+    }
+    let scc = "hostnetwork-v2";
+    let role = manifests.the("Role", "nodegate-scc");
+    assert_eq!(role.at("/metadata/namespace"), "nodegate");
+    assert_eq!(
+        role.at("/rules"),
+        &json!([{
+            "apiGroups": ["security.openshift.io"],
+            "resources": ["securitycontextconstraints"],
+            "resourceNames": [scc],
+            "verbs": ["use"],
+        }])
+    );
+    assert_eq!(manifests.the("RoleBinding", "nodegate-scc").at("/roleRef/name"), "nodegate-scc");
+    let template = manifests.the("DaemonSet", "nodegate").at("/spec/template");
+    assert_eq!(template.at("/metadata/annotations")["openshift.io/required-scc"], scc);
+    assert_eq!(
+        template.at("/spec/securityContext"),
+        &json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}),
+        "a fixed UID is outside the namespace's range"
+    );
+    let namespace = manifests.the("Namespace", "nodegate");
+    assert_eq!(namespace.at("/metadata/annotations")["openshift.io/node-selector"], "");
+}
+
+#[test]
+fn an_overlay_takes_the_image_from_elsewhere() {
+    let manifests = overlay(
+        "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
+    );
+    assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
+}
+
+/// Objects in the order of their file.
+struct Manifests(Vec<Value>);
+
+fn install() -> Manifests {
+    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/install.yaml")).unwrap())
+}
+
+/// What `kubectl kustomize` makes of the base with these lines on top.
+fn overlay(lines: &str) -> Manifests {
+    let directory = tempfile::tempdir().unwrap();
+    // kustomize takes no absolute paths to other directories, but it follows links.
+    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
+    let kustomization = format!("resources: [manifests/base]\n{lines}\n");
+    fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
+    Manifests::parse(&kustomize(directory.path()))
+}
+
+fn kustomize(directory: &Path) -> String {
+    let output = Command::new("kubectl").arg("kustomize").arg(directory).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Manifests {
+    fn parse(yaml: &str) -> Self {
+        Self(serde_saphyr::from_multiple(yaml).unwrap())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |object: &Value| {
+            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+            let text = |pointer| object.at(pointer).as_str().unwrap();
+            format!("{} {namespace}/{}", text("/kind"), text("/metadata/name"))
+        };
+        self.0.iter().map(name).collect()
+    }
+
+    fn the(&self, kind: &str, name: &str) -> &Value {
+        let found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|object| object.at("/kind") == kind && object.at("/metadata/name") == name)
+            .collect();
+        assert_eq!(found.len(), 1, "{kind} {name} among {:?}", self.names());
+        found[0]
+    }
+
+    fn pod(&self) -> &Value {
+        self.the("DaemonSet", "nodegate").at("/spec/template/spec")
+    }
+}
+
+/// A field that the type does not have is lost on the way through it: so are typing errors and fields in a wrong place.
+fn knows_every_field(object: &Value) {
+    fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
+        let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| {
+            panic!("{} {}: {error}", object.at("/kind"), object.at("/metadata/name"))
+        });
+        serde_json::to_value(typed).unwrap()
+    }
+    let kept = match object.at("/kind").as_str().unwrap() {
+        "ClusterRole" => through::<ClusterRole>(object),
+        "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
+        "DaemonSet" => through::<DaemonSet>(object),
+        "Namespace" => through::<Namespace>(object),
+        "Role" => through::<Role>(object),
+        "RoleBinding" => through::<RoleBinding>(object),
+        "ServiceAccount" => through::<ServiceAccount>(object),
+        kind => panic!("no type for {kind}"),
+    };
+    assert_eq!(&kept, object);
+}
+
+trait Json {
+    /// The value at a JSON pointer.
+    fn at(&self, pointer: &str) -> &Value;
+    /// The list at a JSON pointer; empty if it is absent.
+    fn every(&self, pointer: &str) -> &[Value];
+    /// The number at a JSON pointer.
+    fn number(&self, pointer: &str) -> u64;
+}
+
+impl Json for Value {
+    fn at(&self, pointer: &str) -> &Value {
+        self.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {self:#}"))
+    }
+
+    fn every(&self, pointer: &str) -> &[Value] {
+        self.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    fn number(&self, pointer: &str) -> u64 {
+        self.at(pointer).as_u64().unwrap()
+    }
+}
+
+/// The environment variables of the agent with their defaults, as src/args.rs has them.
+struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    fn read() -> Self {
+        let source = fs::read_to_string(format!("{ROOT}/src/args.rs")).unwrap();
+        let quoted = |after: &str, text: &str| {
+            let (_, rest) = text.split_once(after)?;
+            rest.split('"').next().map(str::to_owned)
+        };
+        let setting = |attribute: &str| {
+            let attribute = attribute.split("pub(crate)").next()?;
+            let name = quoted("env = \"", attribute)?;
+            Some((name, quoted("default_value = \"", attribute).unwrap_or_default()))
+        };
+        Self(source.split("#[arg(").skip(1).filter_map(setting).collect())
+    }
+
+    fn default_of(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, default)| default.as_str())
+    }
+
+    fn seconds(&self, name: &str) -> u64 {
+        let default = self.default_of(name).unwrap();
+        default
+            .strip_suffix('s')
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("{name}: {default}"))
+    }
+}
