@@ -1,0 +1,76 @@
+//! The responder of `HAProxy`'s agent-check: one line, then close. What `agent-send` sends is ignored.
+
+use crate::accept::{Protocol, ServeError, Server, run};
+use crate::app::App;
+use crate::connections::Place;
+use crate::limits::Limits;
+use crate::listener::Listener;
+use crate::stream::Stream;
+use nodegate_readiness::board::why;
+use nodegate_readiness::{Lookup, Query, Verdict};
+use std::future::Future;
+use std::sync::Arc;
+
+/// The longest reason that is told: a line that `HAProxy` shows in one row of its status page.
+const MAX_REASON: usize = 100;
+
+/// Like [`serve`](crate::serve), for agent checks.
+pub async fn serve_agent(
+    listener: Listener,
+    app: Arc<App>,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    run(listener, Server::new(app, limits, Protocol::Agent), shutdown).await
+}
+
+/// The whole life of a connection. It counts as owing a request throughout, so the sweep bounds it.
+pub(crate) async fn answer(app: Arc<App>, mut stream: Stream, place: Place) {
+    let line = app.agent_line().await;
+    // A client that is gone needs no answer.
+    if stream.send_all(line.as_bytes()).await.is_ok() {
+        stream.close().await;
+    }
+    drop(place);
+}
+
+impl App {
+    /// Both the operational and the administrative state are named each time: words keep what they do not name, so
+    /// `down` after `drain` would stay in drain, and a lone `drain` would leave an earlier `down` (tried on 2.6).
+    async fn agent_line(&self) -> String {
+        let now = self.now();
+        let reply = match self.board.lookup("", now) {
+            Lookup::Hit(reply) => reply,
+            Lookup::Miss(query) => self.look("", &query, now).await,
+            Lookup::Bad(_) => self.look("", &Query::default(), now).await,
+        };
+        if reply.fails_open {
+            self.metrics.failed_open();
+        }
+        match reply.verdict {
+            Some(Verdict::Ready) => "up ready\n".to_owned(),
+            Some(Verdict::Draining) => "up drain\n".to_owned(),
+            Some(Verdict::NotReady) => {
+                let (_, reason) = why(&self.board.default_reports(self.now()));
+                format!("down #{}\n", one_line(&reason))
+            }
+            None => "down #NODE_NAME is not set\n".to_owned(),
+        }
+    }
+}
+
+/// A reason is the API's or a program's text: it must not end the line early.
+fn one_line(reason: &str) -> String {
+    reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_stays_on_its_line() {
+        assert_eq!(one_line("Kubelet\nup ready\r"), "Kubelet up ready ");
+        assert_eq!(one_line(&"é".repeat(500)).chars().count(), MAX_REASON);
+    }
+}

@@ -1,0 +1,107 @@
+//! Binding: a port that can't be bound is a start-up error.
+
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+
+/// Connections that the kernel may hold ready for us; it lowers this to `net.core.somaxconn`.
+const BACKLOG: i32 = 1024;
+
+/// A bound, listening, non-blocking socket.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+/// An address that could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("can't listen on {address}: {error}")]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    #[source]
+    pub error: io::Error,
+}
+
+/// Listens on `address`, or on all addresses of both families; on a host without IPv6, on all of IPv4. Port 0 takes
+/// any free one.
+pub fn bind(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
+    let listen_on = |ip: IpAddr| {
+        let address = SocketAddr::new(ip, port);
+        listen(address).map(Listener).map_err(|error| BindError { address, error })
+    };
+    match address {
+        Some(ip) => listen_on(ip),
+        None => match listen_on(Ipv6Addr::UNSPECIFIED.into()) {
+            Err(refused) if lacks_ipv6(&refused.error) => listen_on(Ipv4Addr::UNSPECIFIED.into()),
+            other => other,
+        },
+    }
+}
+
+/// `ipv6.disable=1` has no such address family; the sysctl `disable_ipv6` has the family but no address.
+fn lacks_ipv6(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::PROTONOSUPPORT))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    // The new pod of a surge upgrade binds while the old one still answers.
+    socket.set_reuse_port(true)?;
+    // Linux hands this option on to accepted sockets: one system call here instead of one a connection.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+impl Listener {
+    /// The address bound, with the port that was taken for port 0.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    pub(crate) fn into_inner(self) -> TcpListener {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn both_families_reach_one_socket_and_a_second_binds_beside_it() {
+        let listener = bind(None, 0).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        if listener.local_addr().unwrap().is_ipv6() && bind(Some(Ipv6Addr::LOCALHOST.into()), 0).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        }
+        bind(None, port).unwrap();
+    }
+
+    #[test]
+    fn an_error_names_the_address() {
+        // TEST-NET-1 is on no interface.
+        let refused = bind(Some(Ipv4Addr::new(192, 0, 2, 1).into()), 80).unwrap_err();
+        assert!(refused.to_string().starts_with("can't listen on 192.0.2.1:80: "), "{refused}");
+    }
+
+    #[test]
+    fn accepted_sockets_send_at_once() {
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let listener = listener.into_inner();
+        listener.set_nonblocking(false).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(server.nodelay().unwrap());
+        drop(client);
+    }
+}

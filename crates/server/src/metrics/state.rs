@@ -1,0 +1,179 @@
+//! The families that say what the board and the server hold. They are read at scrape time, so they can't drift.
+
+use super::Metrics;
+use crate::route::{Code, Route};
+use nodegate_readiness::board::why;
+use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+pub(super) struct StateCollector {
+    pub(super) board: Arc<Board>,
+    pub(super) timeline: Timeline,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) version: &'static str,
+    pub(super) revision: Option<&'static str>,
+}
+
+type Encoded = Result<(), fmt::Error>;
+
+impl Collector for StateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        let now = self.timeline.at(Instant::now());
+        self.verdict(&mut encoder, now)?;
+        self.cache(&mut encoder, now)?;
+        self.checks(&mut encoder, now)?;
+        self.flips(&mut encoder)?;
+        self.requests(&mut encoder)?;
+        self.connections(&mut encoder)?;
+        self.build(&mut encoder)
+    }
+}
+
+impl StateCollector {
+    fn verdict(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let verdict = self.board.node_name().map(|_| why(&self.board.default_reports(now)).0);
+        let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured";
+        let mut family = gauge(encoder, "verdict", help)?;
+        for state in Verdict::ALL {
+            let value = u64::from(verdict == Some(state));
+            family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let freshness = self.board.freshness(now);
+        let help = "Time since the last proof that the cache follows the API server; absent before the first";
+        let mut family = gauge(encoder, "cache_age_seconds", help)?;
+        if let Some(age) = freshness.age {
+            family.encode_gauge(&age.as_secs_f64())?;
+        }
+        let help = "1 while the cache can not be trusted";
+        gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
+        let help = "Answers that passed only because the cache was stale";
+        counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
+    }
+
+    /// Checks that have no result are left out: they do not run.
+    fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let board = &self.board;
+        let published = board.published();
+        let result = |id: CheckId| published.state.local_result(board.catalog(), id);
+        let active = || {
+            board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
+        };
+
+        let mut family =
+            gauge(encoder, "check_passed", "1 if the check passes, 0 if not; only checks that run")?;
+        for id in active() {
+            let passed = u64::from(board.report(id, now).outcome.passed());
+            family.encode_family(&[("check", board.catalog().name(id))])?.encode_gauge(&passed)?;
+        }
+        let help = "Time since the check's last run, or for checks from memory since the cache's last proof";
+        let mut family = gauge(encoder, "check_age_seconds", help)?;
+        for id in active() {
+            let age = match board.catalog().local(id) {
+                Some(_) => result(id).map(|result| now.since(result.at)),
+                None => board.freshness(now).age,
+            };
+            if let Some(age) = age {
+                let labels = [("check", board.catalog().name(id))];
+                family.encode_family(&labels)?.encode_gauge(&age.as_secs_f64())?;
+            }
+        }
+        let mut family = gauge(encoder, "check_duration_seconds", "Duration of the check's last run")?;
+        for id in active() {
+            let duration = result(id).map(|result| result.duration).unwrap_or_default();
+            let labels = [("check", board.catalog().name(id))];
+            family.encode_family(&labels)?.encode_gauge(&duration.as_secs_f64())?;
+        }
+        Ok(())
+    }
+
+    fn flips(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let flips = self.metrics.flips().counts.clone();
+        let mut family = counters(encoder, "flips", "Changes of verdict")?;
+        for ((from, to, reason), count) in &flips {
+            let labels = [("from", from.as_str()), ("to", to.as_str()), ("reason", reason)];
+            count_one(&mut family, &labels, *count)?;
+        }
+        Ok(())
+    }
+
+    /// Only what has been asked: ten paths times ten codes would be a hundred series of zeros.
+    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = counters(encoder, "http_requests", "HTTP requests answered")?;
+        for (route, codes) in Route::ALL.iter().zip(&self.metrics.requests) {
+            for (code, count) in Code::ALL.iter().zip(codes) {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 || (*route, *code) == (Route::Health, Code::Ok) {
+                    count_one(&mut family, &[("path", route.label()), ("code", code.label())], count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        gauge(encoder, "connections", "Open connections")?.encode_gauge(&self.metrics.connections())?;
+        let evicted = self.metrics.evicted.load(Ordering::Relaxed);
+        counter(
+            encoder,
+            "connections_evicted",
+            "Idle connections closed to make room for new ones",
+            evicted,
+        )?;
+        let refused = self.metrics.refused.load(Ordering::Relaxed);
+        counter(
+            encoder,
+            "connections_refused",
+            "Connections closed at once because all others were busy",
+            refused,
+        )
+    }
+
+    fn build(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "The version of nodegate that runs";
+        let mut family = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
+        let labels = [Some(("version", self.version)), self.revision.map(|revision| ("revision", revision))];
+        let labels: Vec<_> = labels.into_iter().flatten().collect();
+        family.encode_info(&labels)
+    }
+}
+
+impl fmt::Debug for StateCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateCollector").finish_non_exhaustive()
+    }
+}
+
+fn gauge<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &str,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+}
+
+fn counters<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &str,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Counter)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
+    ConstCounter::new(value).encode(counters(encoder, name, help)?)
+}
+
+fn count_one(family: &mut MetricEncoder<'_>, labels: &impl EncodeLabelSet, value: u64) -> Encoded {
+    ConstCounter::new(value).encode(family.encode_family(labels)?)
+}

@@ -1,0 +1,252 @@
+//! From request to response. Everything is answered at once, but for a query whose checks must run first.
+
+use crate::app::App;
+use crate::draft::{Draft, Format};
+use crate::page;
+use crate::route::{Route, SERVICES};
+use crate::session::Activity;
+use bytes::Bytes;
+use futures::future::{Either, Ready, ready};
+use http::header::{
+    ACCEPT, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
+use serde_json::json;
+use std::convert::Infallible;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A response that is there, or one that must be waited for. Only the latter is boxed.
+pub type Responding = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
+
+type Answered = Result<Response<Full<Bytes>>, Infallible>;
+
+/// What a check's start may take beyond the timeout of its first run.
+const ACTIVATION_SLACK: Duration = Duration::from_millis(500);
+
+const NOT_FOUND: &str =
+    "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json or /\n";
+
+/// The endpoints of a Service behind this node, for load balancers that weigh nodes by it.
+static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
+
+/// The service of one connection.
+pub(crate) struct Session {
+    pub(crate) app: Arc<App>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Service<Request<Incoming>> for Session {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Responding;
+
+    fn call(&self, request: Request<Incoming>) -> Responding {
+        let now = self.app.now();
+        let body_left = !request.body().is_end_stream();
+        match self.app.respond(request, now) {
+            Either::Left(response) => {
+                self.activity.end(now, body_left);
+                Either::Left(response)
+            }
+            Either::Right(later) => {
+                self.activity.begin();
+                let (app, activity) = (Arc::clone(&self.app), Arc::clone(&self.activity));
+                Either::Right(Box::pin(async move {
+                    let response = later.await;
+                    activity.end(app.now(), body_left);
+                    response
+                }))
+            }
+        }
+    }
+}
+
+impl App {
+    /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
+    pub fn respond<B: Body>(self: &Arc<Self>, mut request: Request<B>, now: Moment) -> Responding {
+        let route = Route::of(request.method(), request.uri().path());
+        let open_metrics = route == Route::Metrics && accepts_open_metrics(request.headers());
+        let mut draft = Draft::new(mem::take(request.headers_mut()));
+        if !request.body().is_end_stream() || self.is_closing() {
+            draft.close();
+        }
+        match *request.method() {
+            Method::GET | Method::HEAD => {}
+            Method::OPTIONS => draft.allow(),
+            _ => {
+                draft.allow();
+                let refused = draft.text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+                return self.at_once(route, refused);
+            }
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let response = match route {
+            Route::Health | Route::NodeCheck => return self.health(draft, route, query, now),
+            Route::NodeName => self.node_name(draft),
+            Route::Services => self.service(draft, request.uri().path(), now),
+            Route::Live => self.live(draft, now),
+            Route::Ready => self.ready(draft),
+            Route::Metrics => self.metrics(draft, open_metrics),
+            Route::Status => self.status(draft, query, now),
+            Route::Page => self.page(draft, now),
+            Route::Other => draft.text(StatusCode::NOT_FOUND, NOT_FOUND),
+        };
+        self.at_once(route, response)
+    }
+
+    /// The hot path.
+    fn health(self: &Arc<Self>, draft: Draft, route: Route, raw: &str, now: Moment) -> Responding {
+        match self.board.lookup(raw, now) {
+            Lookup::Hit(reply) => self.at_once(route, self.tell(draft, route, reply)),
+            Lookup::Bad(bad) => {
+                self.at_once(route, self.tell(draft, route, Reply::error(400, &bad.to_string())))
+            }
+            Lookup::Miss(query) => {
+                let (app, raw) = (Arc::clone(self), raw.to_owned());
+                Either::Right(Box::pin(async move {
+                    let reply = app.look(&raw, &query, now).await;
+                    let response = app.tell(draft, route, reply);
+                    app.metrics.answered(route, response.status());
+                    Ok(response)
+                }))
+            }
+        }
+    }
+
+    fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> Responding {
+        self.metrics.answered(route, response.status());
+        Either::Left(ready(Ok(response)))
+    }
+
+    /// Starts the checks of a query that have no result, waits for them, and answers.
+    pub(crate) async fn look(&self, raw: &str, query: &Query, now: Moment) -> Reply {
+        let pending = self.board.pending(query, now);
+        let timeouts = pending.iter().filter_map(|id| self.board.catalog().local(*id));
+        if let Some(longest) = timeouts.map(|check| check.timeout).max() {
+            // The checks run beside each other and fail by their own timeouts. If even that hangs, the answer is that
+            // there is no recent result.
+            let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, self.activator.activate(pending)).await;
+        }
+        self.board.answer(raw, query, self.now())
+    }
+
+    fn tell(&self, draft: Draft, route: Route, reply: Reply) -> Response<Full<Bytes>> {
+        if reply.fails_open {
+            self.metrics.failed_open();
+        }
+        let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if route == Route::Health {
+            return draft.finish(status, Format::Json, reply.body);
+        }
+        match reply.verdict {
+            Some(Verdict::Ready) => draft.text(StatusCode::OK, "OK"),
+            Some(Verdict::Draining | Verdict::NotReady) => {
+                draft.text(StatusCode::SERVICE_UNAVAILABLE, "Down")
+            }
+            None if status == StatusCode::BAD_REQUEST => draft.finish(status, Format::Json, reply.body),
+            None => draft.text(status, "Down"),
+        }
+    }
+
+    fn node_name(&self, draft: Draft) -> Response<Full<Bytes>> {
+        match self.board.node_name() {
+            Some(name) => draft.text(StatusCode::OK, format!("Node: \"{name}\"")),
+            None => {
+                draft.text(StatusCode::INTERNAL_SERVER_ERROR, nodegate_readiness::board::NODE_NAME_MISSING)
+            }
+        }
+    }
+
+    /// The answer of kube-proxy's healthCheckNodePort (`pkg/proxy/healthcheck/service_health.go`), byte for byte.
+    fn service(&self, mut draft: Draft, path: &str, now: Moment) -> Response<Full<Bytes>> {
+        let named = path.strip_prefix(SERVICES).and_then(|path| path.split_once('/'));
+        let found = named.and_then(|(namespace, name)| {
+            let health = self.services.as_ref()?.health(namespace, name, now)?;
+            Some((namespace, name, health))
+        });
+        let Some((namespace, name, health)) = found else {
+            return draft.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
+        };
+        let status = match health.local_endpoints {
+            1.. if health.proxy_healthy => StatusCode::OK,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let body = format!(
+            "{{\n\t\"service\": {{\n\t\t\"namespace\": {},\n\t\t\"name\": {}\n\t}},\n\t\"localEndpoints\": {},\n\t\
+             \"serviceProxyHealthy\": {}\n}}",
+            json!(namespace),
+            json!(name),
+            health.local_endpoints,
+            health.proxy_healthy
+        );
+        draft.header(WEIGHT.clone(), HeaderValue::from(health.local_endpoints));
+        draft.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        draft.finish(status, Format::Json, body.into())
+    }
+
+    fn live(&self, draft: Draft, now: Moment) -> Response<Full<Bytes>> {
+        match self.beats.check(now) {
+            Ok(()) => draft.text(StatusCode::OK, "ok"),
+            Err(stuck) => draft.text(StatusCode::SERVICE_UNAVAILABLE, stuck.to_string()),
+        }
+    }
+
+    fn ready(&self, draft: Draft) -> Response<Full<Bytes>> {
+        if self.is_closing() {
+            return draft.text(StatusCode::SERVICE_UNAVAILABLE, "shutting down");
+        }
+        match self.board.node_name() {
+            Some(_) => draft.text(StatusCode::OK, "ok"),
+            None => draft.text(StatusCode::SERVICE_UNAVAILABLE, nodegate_readiness::board::NODE_NAME_MISSING),
+        }
+    }
+
+    fn metrics(&self, draft: Draft, open_metrics: bool) -> Response<Full<Bytes>> {
+        let (format, text) = if open_metrics {
+            (Format::OpenMetrics, self.exposition.open_metrics())
+        } else {
+            (Format::Prometheus, self.exposition.prometheus())
+        };
+        match text {
+            Ok(text) => draft.finish(StatusCode::OK, format, text.into()),
+            Err(error) => draft.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
+    }
+
+    fn status(&self, draft: Draft, query: &str, now: Moment) -> Response<Full<Bytes>> {
+        let status = Status::read(&self.board, self.version, now);
+        let pretty = query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="));
+        let body = if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
+        match body {
+            Ok(mut body) => {
+                body.push(b'\n');
+                draft.finish(StatusCode::OK, Format::Json, body.into())
+            }
+            Err(error) => draft.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
+    }
+
+    fn page(&self, mut draft: Draft, now: Moment) -> Response<Full<Bytes>> {
+        let status = Status::read(&self.board, self.version, now);
+        draft.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+        draft.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        draft.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        draft.finish(StatusCode::OK, Format::Html, page::render(&status).into())
+    }
+}
+
+/// Prometheus names the format in `Accept` only if it can read it; the order of preference is ours to choose.
+fn accepts_open_metrics(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| value.split(',').any(|range| range.trim().starts_with("application/openmetrics-text")))
+}

@@ -1,0 +1,67 @@
+//! One connection as its task, the sweep and the eviction see it.
+
+use nodegate_readiness::{AtomicMoment, Moment};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// The client owes us the rest of a request, or has sent something that was not answered.
+    Reading,
+    /// A request is being answered.
+    Busy,
+    /// Everything received was answered.
+    Idle,
+}
+
+/// Written by the connection's task without a lock or a clock of its own, read by the sweep.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    phase: AtomicU8,
+    since: AtomicMoment,
+}
+
+impl Activity {
+    /// A connection accepted `now`: it owes us a request.
+    pub(crate) fn new(now: Moment) -> Self {
+        let since = AtomicMoment::default();
+        since.advance(now);
+        Self { phase: AtomicU8::new(Phase::Reading as u8), since }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            phase if phase == Phase::Busy as u8 => Phase::Busy,
+            phase if phase == Phase::Idle as u8 => Phase::Idle,
+            _ => Phase::Reading,
+        }
+    }
+
+    /// When the last request was answered, or the connection accepted.
+    pub(crate) fn since(&self) -> Moment {
+        self.since.get().unwrap_or_default()
+    }
+
+    /// Bytes have come in.
+    pub(crate) fn received(&self) {
+        if self.phase() == Phase::Idle {
+            self.set(Phase::Reading);
+        }
+    }
+
+    /// A request is complete and its answer must be waited for.
+    pub(crate) fn begin(&self) {
+        self.set(Phase::Busy);
+    }
+
+    /// The answer is there. With a body left unread the client still owes us bytes.
+    pub(crate) fn end(&self, now: Moment, body_left: bool) {
+        self.since.advance(now);
+        self.set(if body_left { Phase::Reading } else { Phase::Idle });
+    }
+
+    fn set(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+}
