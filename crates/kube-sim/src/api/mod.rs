@@ -1,0 +1,360 @@
+//! The API server's request path: who, may they, what, and the answer.
+
+pub(crate) mod delete;
+pub(crate) mod read;
+pub(crate) mod request;
+pub(crate) mod respond;
+pub(crate) mod review;
+pub(crate) mod watch;
+pub(crate) mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+
+use crate::auth::{Tokens, User};
+use crate::counters::{Counters, Kind};
+use crate::fault::{Effect, Facts, Faults};
+use crate::resource::{self, REVIEWS};
+use crate::status::Status;
+use crate::store::Store;
+use crate::{discovery, openapi};
+use request::{Query, Route, Target};
+use respond::Reply;
+use write::Writing;
+
+/// The API server's limit for request bodies.
+const MAX_BODY: usize = 3 << 20;
+/// A client that sends its body slower than this is given up.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the API server is set to.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Bookmarks of watches that allow them come this often.
+    pub bookmark_interval: Duration,
+    /// Whether requests without a token are `system:anonymous` rather than 401.
+    pub anonymous: bool,
+    /// Whether the node lifecycle controller runs.
+    pub lifecycle: bool,
+}
+
+/// The simulated API server, without its sockets.
+pub(crate) struct Api {
+    /// All objects.
+    pub store: Arc<Store>,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// Fault switches.
+    pub faults: Faults,
+    /// Counters.
+    pub counters: Arc<Counters>,
+    /// Settings.
+    pub settings: Settings,
+    /// The flow schema and priority level that all requests are said to have.
+    pub flow: (String, String),
+}
+
+/// One request, read as far as it must be to know what it is.
+struct Asked {
+    method: Method,
+    path: String,
+    route: Route,
+    query: Query,
+    headers: HeaderMap,
+    kind: Kind,
+}
+
+impl Asked {
+    fn new(request: &Request<Incoming>) -> Self {
+        let path = request.uri().path().to_owned();
+        let route = Route::parse(&path);
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let headers = request.headers().clone();
+        let agent = header(&headers, &USER_AGENT).split(' ').next().unwrap_or_default();
+        let (verb, named) = match &route {
+            Route::Resource(t) if t.subresource.is_empty() => (t.verb(request.method(), &query).to_owned(), t.resource.clone()),
+            Route::Resource(t) => (t.verb(request.method(), &query).to_owned(), format!("{}/{}", t.resource, t.subresource)),
+            Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
+        };
+        let kind = Kind { verb, resource: named, code: 0, user_agent: agent.to_owned(), user: String::new() };
+        Asked { method: request.method().clone(), path, route, query, headers, kind }
+    }
+
+    fn text(&self, name: &HeaderName) -> &str {
+        header(&self.headers, name)
+    }
+
+    fn facts(&self) -> Facts {
+        let resource = match &self.route {
+            Route::Resource(target) => target.resource.clone(),
+            Route::Path(_) => String::new(),
+        };
+        Facts {
+            resource,
+            verb: self.kind.verb.clone(),
+            user: self.kind.user.clone(),
+            user_agent: self.text(&USER_AGENT).to_owned(),
+        }
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}
+
+impl Api {
+    /// Answers one request.
+    pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Reply {
+        let mut asked = Asked::new(&request);
+        let user = self.authenticate(&asked);
+        if let Ok(user) = &user {
+            asked.kind.user.clone_from(&user.name);
+        }
+        let effects = self.faults.matching(&asked.facts());
+        let outcome = self.answer(&asked, user, &effects, request.into_body()).await;
+        let mut reply = outcome.unwrap_or_else(|status| respond::status(&status));
+        if asked.method == Method::HEAD {
+            *reply.body_mut() = respond::nothing();
+        }
+        asked.kind.code = reply.status().as_u16();
+        self.counters.request(asked.kind.clone());
+        self.stamp(&mut reply);
+        let watching = asked.kind.verb == "watch";
+        if watching { reply } else { crate::spoil::reply(reply, &effects) }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        asked: &Asked,
+        user: Result<User, Status>,
+        effects: &[Effect],
+        body: Incoming,
+    ) -> Result<Reply, Status> {
+        for effect in effects {
+            match effect {
+                Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
+                Effect::Hang => std::future::pending().await,
+                Effect::Status { code, retry_after } => {
+                    let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                    if code != StatusCode::FORBIDDEN {
+                        return Err(Status::storm(code, *retry_after));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let user = user?;
+        let refused = effects.iter().any(|e| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. }));
+        match &asked.route {
+            Route::Path(path) => {
+                if refused || !user.may_path(path) {
+                    let verb = asked.method.as_str().to_lowercase();
+                    return Err(Status::forbidden_path(&user.name, &verb, path));
+                }
+                Ok(self.path(asked, path))
+            }
+            Route::Resource(target) => {
+                let ask = target.ask(&asked.kind.verb, &asked.query);
+                if refused || !user.may(&ask) {
+                    return Err(ask.refusal(&user.name));
+                }
+                self.resource(asked, target, &user, body).await
+            }
+        }
+    }
+
+    /// Who the request comes from; a master may be somebody else with `Impersonate-User`.
+    fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
+        let authorization = asked.text(&AUTHORIZATION);
+        let user = match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+            Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized)?,
+            None if self.settings.anonymous => User::anonymous(),
+            None => return Err(Status::unauthorized()),
+        };
+        let other = asked.text(&HeaderName::from_static("impersonate-user"));
+        if other.is_empty() {
+            return Ok(user);
+        }
+        let ask = crate::auth::Ask { verb: "impersonate", group: "", resource: "users", subresource: "", namespace: "", name: other };
+        if !user.may(&ask) {
+            return Err(ask.refusal(&user.name));
+        }
+        let mut groups: Vec<String> = asked
+            .headers
+            .get_all("impersonate-group")
+            .iter()
+            .filter_map(|g| g.to_str().ok().map(str::to_owned))
+            .collect();
+        groups.push("system:authenticated".to_owned());
+        let rules = self.tokens.rules_of(other);
+        Ok(User { name: other.to_owned(), groups, rules })
+    }
+
+    /// The headers that every answer has.
+    fn stamp(&self, reply: &mut Reply) {
+        let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
+        let headers = reply.headers_mut();
+        let mut set = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.entry(HeaderName::from_static(name)).or_insert(value);
+            }
+        };
+        set("audit-id", &crate::object::uuid());
+        set("cache-control", "no-cache, private");
+        // Flow control comes after authentication: a 401 never gets there.
+        if !unauthorized {
+            set("x-kubernetes-pf-flowschema-uid", &self.flow.0);
+            set("x-kubernetes-pf-prioritylevel-uid", &self.flow.1);
+        }
+    }
+
+    /// Paths that are no resources.
+    fn path(&self, asked: &Asked, path: &str) -> Reply {
+        if !matches!(asked.method, Method::GET | Method::HEAD) {
+            return respond::status(&Status::method_not_allowed());
+        }
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let accept = asked.text(&ACCEPT);
+        let found = match parts.as_slice() {
+            ["livez" | "readyz" | "healthz", ..] => return health(asked, &parts),
+            ["version"] => Some(discovery::VERSION.to_owned()),
+            [root @ ("api" | "apis")] => {
+                let core = *root == "api";
+                if let Some(version) = discovery::wants_aggregated(accept) {
+                    return aggregated(core, version);
+                }
+                let host = asked.text(&HOST);
+                Some(if core { discovery::api_versions(host) } else { discovery::group_list() })
+            }
+            ["api", version] => discovery::resource_list("", version),
+            ["apis", group] => discovery::one_group(group),
+            ["apis", group, version] => discovery::resource_list(group, version),
+            ["openapi", "v3"] => return respond::typed(StatusCode::OK, "text/plain; charset=utf-8", openapi::index()),
+            ["openapi", "v3", rest @ ..] => openapi::find(&rest.join("/")),
+            [""] => Some(r#"{"paths":["/api","/api/v1","/apis","/healthz","/livez","/openapi/v3","/readyz","/version"]}"#.to_owned()),
+            _ => None,
+        };
+        match found {
+            Some(text) => respond::json(StatusCode::OK, text),
+            None => respond::plain_not_found(),
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        asked: &Asked,
+        target: &Target,
+        user: &User,
+        body: Incoming,
+    ) -> Result<Reply, Status> {
+        let query = &asked.query;
+        if REVIEWS.iter().any(|(group, plural, _)| *group == target.group && *plural == target.resource) {
+            if asked.method != Method::POST {
+                return Err(Status::method_not_allowed());
+            }
+            return review::review(target, user, &self.body(asked, body).await?);
+        }
+        let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
+            let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
+            // A path of a namespaced object without its namespace is no path.
+            sub && (r.namespaced == !target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
+        });
+        let Some(resource) = resource else {
+            let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
+            return if known { Err(Status::no_resource()) } else { Ok(respond::plain_not_found()) };
+        };
+        let evicts = target.subresource == "eviction";
+        let named = !target.name.is_empty();
+        let allowed = match asked.method {
+            Method::GET | Method::HEAD => !evicts,
+            Method::POST => if named { evicts } else { !resource.namespaced || !target.namespace.is_empty() },
+            Method::PUT | Method::PATCH => named && !evicts,
+            Method::DELETE => target.subresource.is_empty(),
+            _ => false,
+        };
+        if !allowed {
+            return Err(Status::method_not_allowed());
+        }
+        let format = respond::format(asked.text(&ACCEPT))?;
+        match asked.kind.verb.as_str() {
+            "get" => return read::get(self, resource, target, query, format).await,
+            "list" => return read::list(self, resource, target, query, format).await,
+            "watch" => return watch::watch(self, resource, target, query, format, asked.facts()).await,
+            _ => {}
+        }
+        let media_type = asked.text(&CONTENT_TYPE);
+        let body = self.body(asked, body).await?;
+        let writing = Writing { resource, target, query, manager: manager(asked), format };
+        match asked.kind.verb.as_str() {
+            "create" if evicts => delete::evict(self, target, query, &body),
+            "create" => write::create(self, &writing, &body),
+            "update" => write::update(self, &writing, &body),
+            "patch" => write::patch(self, &writing, media_type, &body),
+            "delete" => delete::delete(self, &writing, &body),
+            _ => delete::collection(self, resource, target, query, &body),
+        }
+    }
+
+    /// Reads a body, within limits of size and time, as JSON.
+    async fn body(&self, asked: &Asked, body: Incoming) -> Result<Bytes, Status> {
+        let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+        let bytes = match read {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                return Err(Status::too_large(format!("limit is {MAX_BODY}")));
+            }
+            Ok(Err(_)) => return Err(Status::bad_request("unexpected EOF")),
+            Err(_) => return Err(Status::storm(StatusCode::GATEWAY_TIMEOUT, 0)),
+        };
+        let media_type = asked.text(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/vnd.kubernetes.protobuf" => crate::proto::to_json(&bytes).ok_or_else(|| Status::undecodable(media_type)),
+            _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
+            "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
+            // JSON is YAML; block YAML is not read.
+            "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
+            _ => Err(Status::undecodable(media_type)),
+        }
+    }
+}
+
+/// The field manager: as asked, or the program's name from the `User-Agent`.
+fn manager(asked: &Asked) -> String {
+    match asked.query.text("fieldManager") {
+        "" => {
+            let name = asked.text(&USER_AGENT).split('/').next().unwrap_or_default();
+            if name.is_empty() { "unknown".to_owned() } else { name.chars().take(128).collect() }
+        }
+        name => name.to_owned(),
+    }
+}
+
+fn aggregated(core: bool, version: &'static str) -> Reply {
+    let media_type = match version {
+        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    let mut reply = respond::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
+    let headers = reply.headers_mut();
+    headers.insert("cache-control", HeaderValue::from_static("public"));
+    headers.insert("vary", HeaderValue::from_static("Accept"));
+    reply
+}
+
+fn health(asked: &Asked, parts: &[&str]) -> Reply {
+    let text = if asked.query.get("verbose").is_some() && parts.len() == 1 {
+        let name = parts.first().copied().unwrap_or_default();
+        format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]informer-sync ok\n{name} check passed\n")
+    } else {
+        "ok".to_owned()
+    };
+    let mut reply = respond::typed(StatusCode::OK, "text/plain; charset=utf-8", text);
+    reply.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    reply
+}

@@ -1,0 +1,303 @@
+//! Watches: a stream of events, one chunk each, flushed as it comes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Api;
+use super::read::{check_options, reach, selector, version};
+use super::request::{Query, Target};
+use super::respond::{self, Cut, Format, Reply};
+use crate::counters::WatchGuard;
+use crate::fault::{Effect, Facts};
+use crate::object::{Key, Obj, Object, meta_mut, render};
+use crate::resource::Resource;
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::store::{Change, Feed, Start, Subscription};
+use crate::table;
+
+/// The API server sends its last bookmark this long before the watch times out.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
+const DEFAULT_TIMEOUT: u64 = 1_800;
+
+/// Starts a watch.
+pub(crate) async fn watch(
+    api: &Arc<Api>,
+    resource: &'static Resource,
+    target: &Target,
+    query: &Query,
+    format: Format,
+    facts: Facts,
+) -> Result<Reply, Status> {
+    check_options(query, true)?;
+    let mut selector = selector(resource, query)?;
+    if !target.name.is_empty() {
+        selector = selector.named(&target.name);
+    }
+    let asked = version(query)?;
+    // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
+    let initial = match query.get("sendInitialEvents") {
+        Some(_) => query.flag("sendInitialEvents"),
+        None => asked == 0,
+    };
+    if initial {
+        reach(api, asked).await?;
+    }
+    let start = match (initial, asked) {
+        (true, _) => Start::Everything,
+        (false, 0) => Start::After(api.store.version()),
+        (false, asked) => Start::After(asked),
+    };
+    let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+    let timeout = match query.number("timeoutSeconds") {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
+    };
+    let now = Instant::now();
+    let bookmarks = query.flag("allowWatchBookmarks");
+    let mut watch = Watch {
+        api: api.clone(),
+        resource,
+        selector,
+        format,
+        facts,
+        whole: query.text("includeObject") == "Object",
+        from: if initial { 0 } else { asked },
+        pending: VecDeque::new(),
+        subscription: None,
+        deadline: now + timeout,
+        bookmark: bookmarks.then(|| next_bookmark(api, now, now + timeout)).flatten(),
+        bookmarks,
+        columns_sent: false,
+        cut: false,
+        _open: api.counters.watch(),
+    };
+    match api.store.watch(resource, namespace, &watch.selector, start) {
+        Ok(subscription) => watch.begin(subscription, initial && bookmarks),
+        Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
+    }
+    if watch.effects().iter().any(|e| matches!(e, Effect::CloseWatch)) {
+        watch.subscription = None;
+        watch.pending.clear();
+    }
+    let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
+    Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
+}
+
+fn too_old(asked: u64, oldest: u64) -> Bytes {
+    let status = Status::expired(format!("too old resource version: {asked} ({oldest})"));
+    error_event(&status)
+}
+
+fn error_event(status: &Status) -> Bytes {
+    let object = serde_json::to_string(status).unwrap_or_default();
+    format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
+}
+
+/// The next bookmark: an interval away (a little jittered), or shortly before the end if that is sooner.
+fn next_bookmark(api: &Api, now: Instant, deadline: Instant) -> Option<Instant> {
+    let interval = api.settings.bookmark_interval;
+    let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
+    Some((now + jittered).min(last))
+}
+
+struct Watch {
+    api: Arc<Api>,
+    resource: &'static Resource,
+    selector: Selector,
+    format: Format,
+    facts: Facts,
+    whole: bool,
+    from: u64,
+    pending: VecDeque<Pending>,
+    subscription: Option<Subscription>,
+    deadline: Instant,
+    bookmark: Option<Instant>,
+    bookmarks: bool,
+    columns_sent: bool,
+    cut: bool,
+    _open: WatchGuard,
+}
+
+/// What is still to be said. Objects are rendered when their turn comes: a list may be 100 MB.
+enum Pending {
+    Added(Obj),
+    Line(Bytes),
+}
+
+type Event = Result<Frame<Bytes>, Cut>;
+
+impl Watch {
+    fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
+        for object in std::mem::take(&mut subscription.initial) {
+            self.pending.push_back(Pending::Added(object));
+        }
+        if mark_end {
+            let line = self.bookmark_line(subscription.version, true);
+            self.pending.push_back(Pending::Line(line));
+        }
+        for change in std::mem::take(&mut subscription.replay) {
+            if let Some(line) = self.change_line(&change) {
+                self.pending.push_back(Pending::Line(line));
+            }
+        }
+        self.subscription = Some(subscription);
+    }
+
+    fn effects(&self) -> Vec<Effect> {
+        self.api.faults.matching(&self.facts)
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.cut {
+                return Some(Err(Cut));
+            }
+            let deaf = self.api.faults.deaf(&self.facts);
+            if let Some(pending) = self.pending.pop_front() {
+                // A deaf watch loses what it should have said, as one that was silently dropped does.
+                if deaf.is_some() {
+                    continue;
+                }
+                let line = match pending {
+                    Pending::Added(object) => self.line("ADDED", &object),
+                    Pending::Line(line) => line,
+                };
+                return Some(Ok(Frame::data(self.spoil(line))));
+            }
+            let wake = self.bookmark.map_or(self.deadline, |b| b.min(self.deadline));
+            let feed = &mut self.subscription.as_mut()?.feed;
+            tokio::select! {
+                biased;
+                fed = feed.recv() => match fed {
+                    Some(Feed::Change(change)) => {
+                        if let Some(line) = self.change_line(&change) {
+                            self.pending.push_back(Pending::Line(line));
+                        }
+                    }
+                    Some(Feed::Expired(oldest)) => {
+                        let line = too_old(self.from, oldest);
+                        self.pending.push_back(Pending::Line(line));
+                        self.subscription = None;
+                        self.bookmark = None;
+                    }
+                    // Too slow, or told to close.
+                    Some(Feed::Close) | None => return None,
+                },
+                () = tokio::time::sleep_until(wake) => {
+                    let now = Instant::now();
+                    if now >= self.deadline {
+                        return None;
+                    }
+                    self.bookmark = next_bookmark(&self.api, now, self.deadline);
+                    if let Some(line) = self.due_bookmark() {
+                        if deaf.is_none_or(|with_bookmarks| with_bookmarks) {
+                            return Some(Ok(Frame::data(line)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
+    fn due_bookmark(&mut self) -> Option<Bytes> {
+        let version = self.api.store.version();
+        let subscription = self.subscription.as_mut()?;
+        if !subscription.feed.is_empty() {
+            self.bookmark = Some(Instant::now() + Duration::from_millis(1));
+            return None;
+        }
+        self.bookmarks.then(|| self.bookmark_line(version, false))
+    }
+
+    /// The event for a change, as this selector sees it.
+    fn change_line(&mut self, change: &Arc<Change>) -> Option<Bytes> {
+        if change.version <= self.from {
+            return None;
+        }
+        let was = change.old.as_ref().is_some_and(|old| self.selector.matches(old));
+        let is = !change.deleted && self.selector.matches(&change.object);
+        match (was, is) {
+            (false, true) => Some(self.line("ADDED", &change.object)),
+            (true, true) => Some(self.line("MODIFIED", &change.object)),
+            (true, false) if change.deleted => Some(self.line("DELETED", &change.object)),
+            (true, false) => {
+                // No longer selected: the old content under the new version, as the watch cache sends it.
+                let old = change.old.as_ref()?;
+                let mut value = old.value.clone();
+                let version = Value::String(change.version.to_string());
+                meta_mut(&mut value).insert("resourceVersion".to_owned(), version);
+                let gone = Object::new(self.resource, old.key.clone(), change.version, value);
+                Some(self.line("DELETED", &gone))
+            }
+            (false, false) => None,
+        }
+    }
+
+    fn line(&mut self, kind: &str, object: &Obj) -> Bytes {
+        let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+        match self.format {
+            Format::Object => {
+                out.extend(object.type_prefix());
+                out.extend_from_slice(&object.rest());
+            }
+            Format::Metadata => out.extend_from_slice(&render(&respond::metadata_only(&object.value))),
+            Format::Table => {
+                out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
+                out.extend(table::row_with(object, true, self.whole));
+                out.extend_from_slice(b"]}");
+                self.columns_sent = true;
+            }
+        }
+        out.extend_from_slice(b"}\n");
+        out.into()
+    }
+
+    /// An empty object that carries only a version (and the mark that initial events are over).
+    fn bookmark_line(&mut self, version: u64, end: bool) -> Bytes {
+        let mut value = match self.resource.plural {
+            "nodes" => json!({"spec": {}, "status": crate::node::blank_status()}),
+            "pods" => json!({"spec": {"containers": null}, "status": {}}),
+            "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+            "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
+            "configmaps" | "secrets" | "serviceaccounts" | "endpoints" => json!({}),
+            _ if self.resource.has_status() => json!({"spec": {}, "status": {}}),
+            _ => json!({"spec": {}}),
+        };
+        let meta = meta_mut(&mut value);
+        meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+        if end {
+            meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
+        }
+        let object = Object::new(self.resource, Key::new("", ""), version, value);
+        self.line("BOOKMARK", &object)
+    }
+
+    /// What the fault switches make of a line.
+    fn spoil(&mut self, line: Bytes) -> Bytes {
+        for effect in self.effects() {
+            match effect {
+                Effect::Malformed => {
+                    return Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n");
+                }
+                Effect::CutEvent => {
+                    self.cut = true;
+                    return line.slice(..line.len() / 2);
+                }
+                _ => {}
+            }
+        }
+        line
+    }
+}

@@ -1,0 +1,255 @@
+//! Sockets: the listener that can die and come back on its port, and its connections.
+
+pub(crate) mod gate;
+pub(crate) mod tls;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::api::Api;
+use crate::counters::ConnectionGuard;
+use gate::{Gate, Gated};
+use tls::Tls;
+
+/// A client that takes longer for its TLS handshake or request headers is not served.
+const SLOW_CLIENT: Duration = Duration::from_secs(10);
+/// A killed server's port may be busy for a moment.
+const REBIND_TRIES: u32 = 200;
+
+/// What new connections meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    /// The kernel accepts, nobody serves.
+    Unattended,
+}
+
+struct Running {
+    task: tokio::task::JoinHandle<()>,
+    filter: Arc<TcpListener>,
+}
+
+struct Connection {
+    gate: Arc<Gate>,
+    task: AbortHandle,
+}
+
+/// The API server's sockets.
+pub(crate) struct Net {
+    api: Arc<Api>,
+    /// TLS, or plain HTTP.
+    pub tls: Option<Tls>,
+    /// Where it listens, also while it is dead.
+    pub address: SocketAddr,
+    max_connections: usize,
+    door: watch::Sender<Door>,
+    running: Mutex<Option<Running>>,
+    connections: Mutex<HashMap<u64, Connection>>,
+    next: AtomicU64,
+    frozen: AtomicBool,
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Net {
+    /// Binds and begins to serve.
+    pub(crate) fn start(api: Arc<Api>, tls: Option<Tls>, address: SocketAddr, max_connections: usize) -> io::Result<Arc<Self>> {
+        let listener = listen(address)?;
+        let net = Arc::new(Net {
+            api,
+            tls,
+            address: listener.local_addr()?,
+            max_connections,
+            door: watch::Sender::new(Door::Open),
+            running: Mutex::new(None),
+            connections: Mutex::new(HashMap::new()),
+            next: AtomicU64::new(0),
+            frozen: AtomicBool::new(false),
+        });
+        net.serve(listener);
+        Ok(net)
+    }
+
+    fn serve(self: &Arc<Self>, listener: TcpListener) {
+        let listener = Arc::new(listener);
+        let task = tokio::spawn(self.clone().accept(listener.clone()));
+        *lock(&self.running) = Some(Running { task, filter: listener });
+    }
+
+    /// Whether requests can be answered at all.
+    pub(crate) fn is_up(&self) -> bool {
+        lock(&self.running).is_some() && !self.frozen.load(Ordering::SeqCst)
+    }
+
+    /// Closes the listener and resets every connection, as a killed process does.
+    pub(crate) async fn kill(&self) {
+        let running = lock(&self.running).take();
+        if let Some(running) = running {
+            running.task.abort();
+            drop(running.filter);
+            let _ = running.task.await;
+        }
+        self.reset_connections();
+    }
+
+    /// Resets every open connection.
+    pub(crate) fn reset_connections(&self) {
+        for (_, connection) in lock(&self.connections).drain() {
+            connection.gate.reset_on_close();
+            connection.task.abort();
+        }
+    }
+
+    /// Listens again on the same port.
+    pub(crate) async fn restart(self: &Arc<Self>) -> io::Result<()> {
+        if lock(&self.running).is_some() {
+            return Ok(());
+        }
+        self.frozen.store(false, Ordering::SeqCst);
+        self.door.send_replace(Door::Open);
+        let mut tries = 0;
+        let listener = loop {
+            match listen(self.address) {
+                Ok(listener) => break listener,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < REBIND_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.serve(listener);
+        Ok(())
+    }
+
+    /// As SIGSTOP: connections stay open and the kernel goes on accepting, nothing is answered.
+    pub(crate) fn freeze(&self) {
+        self.frozen.store(true, Ordering::SeqCst);
+        self.door.send_replace(Door::Unattended);
+        self.each_gate(|gate| gate.shut(false));
+    }
+
+    /// As SIGCONT; also undoes [`Net::half_open`], [`Net::blackhole_new`] and [`Net::ignore_new`].
+    pub(crate) fn heal(&self) {
+        self.frozen.store(false, Ordering::SeqCst);
+        if let Some(running) = &*lock(&self.running) {
+            let _ = gate::filter_listener(&running.filter, false);
+        }
+        self.each_gate(Gate::open);
+        self.door.send_replace(Door::Open);
+    }
+
+    /// Every packet of the open connections is dropped from now on; new connections work.
+    pub(crate) fn half_open(&self) {
+        self.each_gate(|gate| gate.shut(true));
+    }
+
+    /// Packets of new connections vanish: connecting times out.
+    pub(crate) fn blackhole_new(&self) -> io::Result<()> {
+        match &*lock(&self.running) {
+            Some(running) => gate::filter_listener(&running.filter, true),
+            None => Ok(()),
+        }
+    }
+
+    /// New connections are accepted by the kernel and never served.
+    pub(crate) fn ignore_new(&self) {
+        self.door.send_replace(Door::Unattended);
+    }
+
+    fn each_gate(&self, act: impl Fn(&Gate)) {
+        lock(&self.connections).values().for_each(|c| act(&c.gate));
+    }
+
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+        let mut door = self.door.subscribe();
+        loop {
+            if door.wait_for(|door| *door == Door::Open).await.is_err() {
+                return;
+            }
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = door.changed() => continue,
+            };
+            match accepted {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: closing connections will free some.
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let Ok(gate) = Gate::new(&stream) else { return };
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut connections = lock(&self.connections);
+        if connections.len() >= self.max_connections {
+            return;
+        }
+        let io = Gated { stream, gate: gate.clone(), counters: self.api.counters.clone() };
+        let (net, guard) = (self.clone(), self.api.counters.connection());
+        let task = tokio::spawn(async move {
+            net.connection(io, guard).await;
+            lock(&net.connections).remove(&id);
+        });
+        connections.insert(id, Connection { gate, task: task.abort_handle() });
+    }
+
+    async fn connection(&self, io: Gated, _open: ConnectionGuard) {
+        let Some(tls) = &self.tls else { return self.http(io).await };
+        let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
+        match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
+            Ok(Ok(stream)) => self.http(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake took too long"),
+        }
+    }
+
+    async fn http<T>(&self, io: T)
+    where
+        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(SLOW_CLIENT)
+            .title_case_headers(true)
+            .max_buf_size(64 << 10);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
+        let service = service_fn(|request| {
+            let api = self.api.clone();
+            async move { Ok::<_, std::convert::Infallible>(api.serve(request).await) }
+        });
+        if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A CA of our own, and certificates that can be replaced while clients are connected.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Key or certificate.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS configuration.
+    #[error("cannot configure TLS: {0}")]
+    Config(#[from] rustls::Error),
+}
+
+struct State {
+    issuer: Issuer<'static, KeyPair>,
+    ca_pem: String,
+    config: Arc<ServerConfig>,
+}
+
+/// The server's TLS identity.
+pub(crate) struct Tls {
+    state: RwLock<State>,
+    address: IpAddr,
+}
+
+impl Tls {
+    /// A fresh CA and a certificate for loopback, the usual service names and `address`.
+    pub(crate) fn new(address: IpAddr) -> Result<Self, TlsError> {
+        Ok(Tls { state: RwLock::new(fresh(address)?), address })
+    }
+
+    /// The CA certificate that clients must trust now.
+    pub(crate) fn ca_pem(&self) -> String {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).ca_pem.clone()
+    }
+
+    /// What new connections are served with.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
+    }
+
+    /// A new server certificate; with `ca` by a new CA, which clients do not trust until they reread it.
+    pub(crate) fn rotate(&self, ca: bool) -> Result<(), TlsError> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if ca {
+            *state = fresh(self.address)?;
+        } else {
+            state.config = leaf(&state.issuer, self.address)?;
+        }
+        Ok(())
+    }
+}
+
+fn fresh(address: IpAddr) -> Result<State, TlsError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    // A name of its own for each CA: clients that know an old one must not mix them up.
+    params.distinguished_name.push(DnType::CommonName, format!("kube-sim-ca-{:08x}", fastrand::u32(..)));
+    let key = KeyPair::generate()?;
+    let ca_pem = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let config = leaf(&issuer, address)?;
+    Ok(State { issuer, ca_pem, config })
+}
+
+fn leaf(issuer: &Issuer<'static, KeyPair>, address: IpAddr) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut names: Vec<String> =
+        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+            .map(str::to_owned)
+            .to_vec();
+    if !address.is_unspecified() && !address.is_loopback() {
+        names.push(address.to_string());
+    }
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer)?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

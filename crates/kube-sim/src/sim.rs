@@ -1,0 +1,428 @@
+//! The simulator as tests hold it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::api::Api;
+use crate::auth::{Rule, Tokens, User};
+use crate::builder::{Builder, base_objects};
+use crate::counters::Counters;
+use crate::fault::Faults;
+use crate::kubeconfig;
+use crate::kubelet::Kubelets;
+use crate::lifecycle::recorded;
+use crate::net::Net;
+use crate::net::tls::TlsError;
+use crate::node::{self, NodeShape};
+use crate::object::{Key, meta_mut, meta_str};
+use crate::resource::{Resource, by_plural, find_kind, nodes};
+use crate::status::Status;
+use crate::store::{Edit, Store};
+
+pub(crate) struct Inner {
+    pub(crate) api: Arc<Api>,
+    pub(crate) net: Arc<Net>,
+    kubelets: Arc<Kubelets>,
+    admin: String,
+    shape: NodeShape,
+    with_kubelets: bool,
+    made: AtomicUsize,
+    control: Mutex<Option<SocketAddr>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        net: Arc<Net>,
+        kubelets: Arc<Kubelets>,
+        admin: String,
+        shape: NodeShape,
+        with_kubelets: bool,
+    ) -> Self {
+        let (control, tasks) = (Mutex::new(None), Mutex::new(Vec::new()));
+        Inner { api, net, kubelets, admin, shape, with_kubelets, made: AtomicUsize::new(2), control, tasks }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}
+
+/// A running simulated Kubernetes API. Clones are the same simulator; it goes on until
+/// [`Sim::shutdown`] or the end of its runtime.
+#[derive(Clone)]
+pub struct Sim {
+    inner: Arc<Inner>,
+}
+
+impl Sim {
+    /// Begins to set one up.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn new(inner: Inner, tasks: Vec<JoinHandle<()>>) -> Self {
+        let sim = Sim { inner: Arc::new(inner) };
+        sim.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
+        sim
+    }
+
+    pub(crate) fn seed(&self) {
+        for object in base_objects() {
+            let there = find_kind("v1", object.get("kind").and_then(Value::as_str).unwrap_or_default()).is_some_and(|r| {
+                let text = |field| meta_str(&object, field).unwrap_or_default();
+                self.store().get(r, &Key::new(text("namespace"), text("name"))).is_some()
+            });
+            if !there {
+                let _ = self.apply(object);
+            }
+        }
+    }
+
+    // --- where it is ---
+
+    /// `http://127.0.0.1:port` or `https://…`.
+    pub fn url(&self) -> String {
+        let scheme = if self.inner.net.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.inner.net.address)
+    }
+
+    /// Where the API listens.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.net.address
+    }
+
+    /// `http://…` of the control API, if it was asked for.
+    pub fn control_url(&self) -> Option<String> {
+        self.inner.control.lock().unwrap_or_else(PoisonError::into_inner).map(|a| format!("http://{a}"))
+    }
+
+    /// The CA certificate that clients must trust now; none for plain HTTP.
+    pub fn ca_pem(&self) -> Option<String> {
+        self.inner.net.tls.as_ref().map(super::net::tls::Tls::ca_pem)
+    }
+
+    /// The administrator's kubeconfig. Ask again after a CA rotation.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_for(&self.inner.admin)
+    }
+
+    /// A kubeconfig with another token.
+    pub fn kubeconfig_for(&self, token: &str) -> String {
+        kubeconfig::render(&self.url(), self.ca_pem().as_deref(), token)
+    }
+
+    /// Writes [`Sim::kubeconfig`] to a file.
+    pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, self.kubeconfig())
+    }
+
+    /// The administrator's token.
+    pub fn admin_token(&self) -> &str {
+        &self.inner.admin
+    }
+
+    // --- its parts ---
+
+    /// All objects.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.inner.api.store
+    }
+
+    /// Fault switches for requests.
+    pub fn faults(&self) -> &Faults {
+        &self.inner.api.faults
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> &Counters {
+        &self.inner.api.counters
+    }
+
+    /// Who may come in.
+    pub fn tokens(&self) -> &Tokens {
+        &self.inner.api.tokens
+    }
+
+    // --- tokens ---
+
+    /// Lets a `ServiceAccount` in with a token and rules.
+    pub fn service_account(&self, token: &str, namespace: &str, name: &str, rules: Vec<Rule>) {
+        self.tokens().set(token, User::service_account(namespace, name, rules));
+    }
+
+    /// The old token is refused, the new one is the same user. False if the old one was unknown.
+    pub fn rotate_token(&self, old: &str, new: &str) -> bool {
+        match self.tokens().revoke(old) {
+            Some(user) => {
+                self.tokens().set(new, user);
+                true
+            }
+            None => false,
+        }
+    }
+
+    // --- objects ---
+
+    /// Stores an object as it is, status and all, created or replaced. For setting scenes: no
+    /// validation, no defaults, but watchers see it like any write.
+    pub fn apply(&self, mut object: Value) -> Result<Value, Status> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(Status::no_resource)?;
+        let of = |field| meta_str(&object, field).unwrap_or_default().to_owned();
+        let namespace = if resource.namespaced && of("namespace").is_empty() { "default".to_owned() } else { of("namespace") };
+        let name = of("name");
+        if resource.namespaced {
+            meta_mut(&mut object).insert("namespace".to_owned(), json!(namespace));
+        }
+        let (stored, _) = self.store().write(resource, &Key::new(namespace, name), |old| {
+            let (uid, created) = match old {
+                Some(old) => (old.meta("uid").map(str::to_owned), old.meta("creationTimestamp").map(str::to_owned)),
+                None => (None, None),
+            };
+            let meta = meta_mut(&mut object);
+            meta.entry("uid").or_insert_with(|| json!(uid.unwrap_or_else(crate::object::uuid)));
+            meta.entry("creationTimestamp").or_insert_with(|| json!(created.unwrap_or_else(crate::time::now)));
+            Ok(Edit::Put(object))
+        })?;
+        stored.map(|o| o.value.clone()).ok_or_else(Status::no_resource)
+    }
+
+    /// An object, by plural resource, namespace (empty for cluster-scoped) and name.
+    pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.store().get(by_plural(plural), &Key::new(namespace, name)).map(|o| o.value.clone())
+    }
+
+    /// Deletes an object without ceremony. False if it was not there.
+    pub fn delete(&self, plural: &str, namespace: &str, name: &str) -> bool {
+        let resource = by_plural(plural);
+        self.store().write(resource, &Key::new(namespace, name), |_| Ok(Edit::Remove)).is_ok_and(|(_, gone)| gone)
+    }
+
+    // --- nodes ---
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<Value> {
+        self.get("nodes", "", name)
+    }
+
+    /// Adds a Ready node (with a kubelet, if the simulator was built with them).
+    pub fn add_node(&self, name: &str) {
+        let index = self.inner.made.fetch_add(1, Ordering::Relaxed);
+        let _ = self.apply(node::make(name, index, &self.inner.shape));
+        if self.inner.with_kubelets {
+            self.start_kubelet(name);
+        }
+    }
+
+    /// Deletes a node and its Lease.
+    pub fn delete_node(&self, name: &str) -> bool {
+        self.delete("leases", "kube-node-lease", name);
+        self.delete("nodes", "", name)
+    }
+
+    /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+    pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
+        let nodes: &'static Resource = nodes();
+        let written = self.store().write(nodes, &Key::new("", name), |old| {
+            let Some(old) = old else { return Err(Status::not_found(nodes.subject(name))) };
+            let mut new = old.value.clone();
+            edit(&mut new);
+            Ok(recorded(&old.value, new, manager, ""))
+        });
+        written.is_ok()
+    }
+
+    /// Sets `spec.unschedulable`, as `kubectl cordon` does.
+    pub fn cordon(&self, name: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            crate::object::child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
+        })
+    }
+
+    /// Takes it away again.
+    pub fn uncordon(&self, name: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            crate::object::child_mut(node, "spec").remove("unschedulable");
+        })
+    }
+
+    /// Sets the Ready condition: `set_ready("a", "False", "KubeletNotReady")`.
+    pub fn set_ready(&self, name: &str, status: &str, reason: &str) -> bool {
+        self.set_condition(name, "Ready", status, reason)
+    }
+
+    /// Sets any condition.
+    pub fn set_condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> bool {
+        self.edit_node(name, "kubelet", |node| node::set_condition(node, kind, status, reason, "set by the simulator"))
+    }
+
+    /// Takes a condition away.
+    pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
+        self.edit_node(name, "kubelet", |node| {
+            if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {
+                all.retain(|c| c.get("type").and_then(Value::as_str) != Some(kind));
+            }
+        })
+    }
+
+    /// Adds a taint, or replaces the one with the same key and effect.
+    pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let taints = crate::object::child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
+            if let Value::Array(all) = taints {
+                all.retain(|t| !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect))));
+                all.push(json!({"key": key, "value": value, "effect": effect}));
+            }
+        })
+    }
+
+    /// Takes all taints with a key away.
+    pub fn untaint(&self, name: &str, key: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let spec = crate::object::child_mut(node, "spec");
+            if let Some(Value::Array(all)) = spec.get_mut("taints") {
+                all.retain(|t| t.get("key") != Some(&json!(key)));
+                if all.is_empty() {
+                    spec.remove("taints");
+                }
+            }
+        })
+    }
+
+    /// Sets a label, or takes it away with `None`.
+    pub fn label(&self, name: &str, key: &str, value: Option<&str>) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let labels = meta_mut(node).entry("labels").or_insert_with(|| json!({}));
+            let labels = crate::object::as_map(labels);
+            match value {
+                Some(value) => labels.insert(key.to_owned(), json!(value)),
+                None => labels.remove(key),
+            };
+        })
+    }
+
+    // --- kubelets ---
+
+    /// Starts (or starts again) a node's simulated kubelet.
+    pub fn start_kubelet(&self, node: &str) {
+        self.inner.kubelets.start(node);
+    }
+
+    /// Stops a node's kubelet: its Lease is no longer renewed, after the grace period it is Unknown.
+    pub fn stop_kubelet(&self, node: &str) {
+        self.inner.kubelets.stop(node);
+    }
+
+    // --- faults of connections ---
+
+    /// The API server is killed: port closed, connections reset. State is kept.
+    pub async fn kill(&self) {
+        self.inner.net.kill().await;
+    }
+
+    /// It is started again on the same port. With `compact`, older versions are gone (410).
+    pub async fn restart(&self, compact: bool) -> io::Result<()> {
+        if compact {
+            self.store().compact(true);
+        }
+        self.inner.net.restart().await
+    }
+
+    /// As SIGSTOP: everything stays open, nothing answers.
+    pub fn freeze(&self) {
+        self.inner.net.freeze();
+    }
+
+    /// Ends [`Sim::freeze`], [`Sim::half_open`], [`Sim::blackhole_new`] and [`Sim::ignore_new`].
+    pub fn heal(&self) {
+        self.inner.net.heal();
+    }
+
+    /// Every packet of the connections open now is dropped, both ways; new connections work.
+    pub fn half_open(&self) {
+        self.inner.net.half_open();
+    }
+
+    /// Packets of new connections are dropped: connecting times out.
+    pub fn blackhole_new(&self) -> io::Result<()> {
+        self.inner.net.blackhole_new()
+    }
+
+    /// New connections are accepted by the kernel and never served.
+    pub fn ignore_new(&self) {
+        self.inner.net.ignore_new();
+    }
+
+    /// Resets every open connection.
+    pub fn reset_connections(&self) {
+        self.inner.net.reset_connections();
+    }
+
+    /// Whether requests can be answered at all (neither killed nor frozen).
+    pub fn is_up(&self) -> bool {
+        self.inner.net.is_up()
+    }
+
+    /// Forgets old versions: watches from them get 410. With `cut`, running watches do too.
+    pub fn compact(&self, cut: bool) {
+        self.store().compact(cut);
+    }
+
+    /// Ends running watches of a resource (`None`: of all) without a word.
+    pub fn close_watches(&self, plural: Option<&str>) {
+        self.store().close_watches(plural);
+    }
+
+    /// A new server certificate, by a new CA if `ca`. Connections go on unless `reset`.
+    pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), TlsError> {
+        if let Some(tls) = &self.inner.net.tls {
+            tls.rotate(ca)?;
+        }
+        if reset {
+            self.reset_connections();
+        }
+        Ok(())
+    }
+
+    /// Ends everything.
+    pub async fn shutdown(&self) {
+        let tasks = std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in &tasks {
+            task.abort();
+        }
+        self.inner.net.kill().await;
+    }
+
+    pub(crate) async fn open_control(&self, address: SocketAddr) -> io::Result<()> {
+        let (address, task) = crate::control::open(self, address).await?;
+        *self.inner.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        Ok(())
+    }
+
+    pub(crate) fn weak(&self) -> WeakSim {
+        WeakSim(Arc::downgrade(&self.inner))
+    }
+}
+
+/// A simulator that may be gone: the control API must not keep it alive.
+#[derive(Clone)]
+pub(crate) struct WeakSim(std::sync::Weak<Inner>);
+
+impl WeakSim {
+    pub(crate) fn get(&self) -> Option<Sim> {
+        self.0.upgrade().map(|inner| Sim { inner })
+    }
+}
