@@ -1,0 +1,29 @@
+//! `kubelet`: the kubelet of this node is healthy.
+
+use crate::http::Prober;
+use crate::probe::{Probe, Run};
+use crate::registry::Constructor;
+use http::StatusCode;
+use nodegate_readiness::Outcome;
+use std::sync::Arc;
+
+/// The kubelet's `healthzBindAddress` and `healthzPort` as they are by default; without TLS or authentication.
+pub(crate) const CONSTRUCTOR: Constructor = Constructor::Url {
+    default: "http://127.0.0.1:10248/healthz",
+    new: |url| Arc::new(Kubelet(Prober::new(url))),
+};
+
+struct Kubelet(Prober);
+
+impl Probe for Kubelet {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            match self.0.status().await {
+                // Exactly 200 is what the kubelet says; another 2xx comes from something else on its port.
+                Ok(StatusCode::OK) => Outcome::Pass,
+                Ok(status) => Outcome::Fail(format!("HTTP {}", status.as_u16())),
+                Err(error) => error.into(),
+            }
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! The checks, one a file.
+
+pub(crate) mod kubelet;
+pub(crate) mod okd_router_1936;

@@ -1,0 +1,147 @@
+//! The background life of one check: asleep until wanted, then a run at each interval until nobody asks any more.
+
+use crate::probe::Probe;
+use crate::timing::Timing;
+use futures::FutureExt;
+use nodegate_readiness::{
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict,
+};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// The longest reason that is shown, in bytes. Reasons hold text from the outside, and each rendered answer holds
+/// reasons.
+const MAX_REASON: usize = 256;
+
+/// That somebody wants the check to run.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    asked: AtomicMoment,
+    wake: Notify,
+}
+
+impl Demand {
+    pub(crate) fn ask(&self, now: Moment) {
+        self.asked.advance(now);
+        self.wake.notify_one();
+    }
+}
+
+/// One check with all that it needs to run.
+pub(crate) struct Cycle {
+    pub(crate) id: CheckId,
+    pub(crate) name: String,
+    pub(crate) timing: Timing,
+    pub(crate) probe: Arc<dyn Probe>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    /// How long nobody must ask until the check stops; `None` if it never stops.
+    pub(crate) idle: Option<Duration>,
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) results: watch::Sender<()>,
+}
+
+/// What is remembered from run to run while the check is running.
+struct Memory {
+    damper: Damper,
+    shown: Option<Verdict>,
+}
+
+impl Cycle {
+    pub(crate) async fn run(self) {
+        loop {
+            // A wake-up alone means nothing: it may be left over from a request that was served before a stop.
+            while self.is_idle() {
+                self.demand.wake.notified().await;
+            }
+            self.run_until_idle().await;
+            self.board.set_local(self.id, None, self.now(), SystemTime::now());
+            tracing::debug!(check = self.name, "local check stopped: nobody asks for it");
+        }
+    }
+
+    async fn run_until_idle(&self) {
+        let damper = Damper::new(self.timing.rise, self.timing.fall);
+        let mut memory = Memory { damper, shown: None };
+        self.run_once(&mut memory).await;
+        // Between a half and a whole interval, so that checks that began together at start-up don't stay together.
+        let phase = self.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let mut due = Instant::now() + phase;
+        loop {
+            sleep_until(due).await;
+            if self.is_idle() {
+                return;
+            }
+            self.run_once(&mut memory).await;
+            due = next_due(due, self.timing.interval, Instant::now());
+        }
+    }
+
+    async fn run_once(&self, memory: &mut Memory) {
+        let started = Instant::now();
+        let outcome = memory.damper.observe(self.outcome().await);
+        let duration = started.elapsed();
+        self.log(&outcome, memory);
+        let at = self.now();
+        let good_until = at.plus(self.timing.good_for());
+        let result = LocalResult { outcome, duration, at, good_until };
+        self.board.set_local(self.id, Some(result), at, SystemTime::now());
+        self.results.send_replace(());
+    }
+
+    /// Where panics abort the process (the release profile) this catches none, and the kubelet restarts the agent.
+    async fn outcome(&self) -> Outcome {
+        let limit = self.timing.timeout;
+        // The call itself is inside too: a probe may panic before it gives its future.
+        let run = AssertUnwindSafe(async { self.probe.run().await }).catch_unwind();
+        match timeout(limit, run).await {
+            Ok(Ok(outcome)) => clip(outcome),
+            Ok(Err(_)) => Outcome::Fail("Panicked".to_owned()),
+            Err(_) => Outcome::Fail(format!("Timeout after {}", humantime::format_duration(limit))),
+        }
+    }
+
+    /// Only changes are logged; the reason of a check that keeps failing may count seconds.
+    fn log(&self, outcome: &Outcome, memory: &mut Memory) {
+        let verdict = outcome.verdict();
+        if memory.shown.replace(verdict) == Some(verdict) {
+            return;
+        }
+        match outcome {
+            Outcome::Pass => tracing::info!(check = self.name, "local check passes"),
+            Outcome::Draining(reason) => tracing::info!(check = self.name, reason, "local check drains"),
+            Outcome::Fail(reason) => tracing::warn!(check = self.name, reason, "local check fails"),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let Some(idle) = self.idle else { return false };
+        let asked = self.demand.asked.get().max(self.board.last_asked(self.id));
+        asked.is_none_or(|asked| self.now().since(asked) > idle)
+    }
+
+    fn now(&self) -> Moment {
+        self.timeline.at(Instant::now().into_std())
+    }
+}
+
+/// The first multiple of the interval after `now`. Those that a slow run covered are skipped altogether; tokio's own
+/// `Interval` would begin the next run at once, and a check that hangs would be in flight without a pause.
+fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
+    let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
+    // Less than an interval, so it fits; and if it did not, the next run would just be later.
+    now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
+}
+
+fn clip(mut outcome: Outcome) -> Outcome {
+    if let Outcome::Draining(reason) | Outcome::Fail(reason) = &mut outcome
+        && reason.len() > MAX_REASON
+    {
+        reason.truncate(reason.floor_char_boundary(MAX_REASON));
+        reason.push('…');
+    }
+    outcome
+}

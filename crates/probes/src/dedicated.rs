@@ -1,0 +1,136 @@
+//! Calls into the kernel that can't be cancelled, at most one at a time for each check.
+
+use nodegate_readiness::Outcome;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Runs blocking calls of one check, each on a thread of its own, never two at once.
+///
+/// A `statvfs` on a dead NFS mount sits in the kernel until the server comes back, and no timeout ends it. A run that
+/// gives up on such a call leaves one stuck thread behind; as long as that thread is stuck every further call is
+/// refused at once, so that a mount that is dead for a week still costs one thread. Tokio's `spawn_blocking` has no
+/// such bound, and its runtime can't shut down while a call is stuck.
+#[derive(Clone, Debug)]
+pub struct Dedicated {
+    thread_name: String,
+    busy_since: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Why a blocking call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// An earlier call has been stuck for this long, and no second one was started.
+    #[error("Hung for {}s", .0.as_secs())]
+    Hung(Duration),
+    /// The call panicked.
+    #[error("Panicked")]
+    Panicked,
+    /// No thread could be started.
+    #[error("NoThread: {0}")]
+    NoThread(std::io::Error),
+}
+
+impl From<NoAnswer> for Outcome {
+    fn from(why: NoAnswer) -> Self {
+        Self::Fail(why.to_string())
+    }
+}
+
+impl Dedicated {
+    /// For the check of this name, by which the thread can be told in `ps -L`.
+    pub fn new(check: &str) -> Self {
+        Self { thread_name: check.to_owned(), busy_since: Arc::default() }
+    }
+
+    /// Runs `call` on a thread of its own and awaits it. Dropping this future doesn't end the call; it makes it
+    /// unheard.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let busy = Busy::claim(&self.busy_since).map_err(|since| NoAnswer::Hung(since.elapsed()))?;
+        let (tell, answer) = oneshot::channel();
+        let body = move || {
+            let result = call();
+            // Not busy any more before the answer is heard: who hears it may call again at once.
+            drop(busy);
+            // Nobody listens any more if the run was given up.
+            let _ = tell.send(result);
+        };
+        thread::Builder::new().name(self.thread_name.clone()).spawn(body).map_err(NoAnswer::NoThread)?;
+        answer.await.map_err(|_| NoAnswer::Panicked)
+    }
+}
+
+/// While it lives a call is under way, even if that call panics.
+struct Busy(Arc<Mutex<Option<Instant>>>);
+
+impl Busy {
+    fn claim(since: &Arc<Mutex<Option<Instant>>>) -> Result<Self, Instant> {
+        let mut slot = since.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(earlier) = *slot {
+            return Err(earlier);
+        }
+        *slot = Some(Instant::now());
+        Ok(Self(Arc::clone(since)))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_hung_call_costs_one_thread_however_often_it_is_tried() {
+        let dedicated = Dedicated::new("hangs");
+        let (release, stuck) = mpsc::channel::<()>();
+        let (enter, mut entered) = tokio::sync::mpsc::channel(1);
+        let first = dedicated.run(move || {
+            enter.blocking_send(()).unwrap();
+            stuck.recv()
+        });
+        tokio::select! {
+            _ = first => panic!("it can't come back yet"),
+            began = entered.recv() => began.unwrap(),
+        }
+        let named = || {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+            names.filter(|name| name.trim() == "hangs").count()
+        };
+        for _ in 0..100 {
+            assert!(matches!(dedicated.run(|| ()).await, Err(NoAnswer::Hung(_))));
+        }
+        assert_eq!(named(), 1);
+        drop(release);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while dedicated.run(|| ()).await.is_err() {
+            assert!(Instant::now() < deadline, "still counted as hung after the call came back");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_told_and_the_next_call_runs() {
+        let dedicated = Dedicated::new("panics");
+        let outcome = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
+        assert_eq!(Outcome::from(outcome), Outcome::Fail("Panicked".to_owned()));
+        assert_eq!(dedicated.run(|| 7).await.unwrap(), 7);
+        assert_eq!(dedicated.run(|| 8).await.unwrap(), 8);
+    }
+
+    #[test]
+    fn the_reason_says_for_how_long() {
+        assert_eq!(NoAnswer::Hung(Duration::from_millis(35_900)).to_string(), "Hung for 35s");
+    }
+}

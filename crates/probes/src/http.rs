@@ -1,0 +1,202 @@
+//! One plain-HTTP GET to something on this node, as several checks need it.
+
+use crate::dedicated::{Dedicated, NoAnswer};
+use crate::url::HttpUrl;
+use bytes::Bytes;
+use futures::future::{Either, select};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use nodegate_readiness::Outcome;
+use std::error::Error as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use tokio::net::TcpStream;
+
+/// The longest status line and headers that are read. What answers health checks sends a few hundred bytes.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// The most of a body that is read; kube-proxy's is below 1 KiB.
+const MAX_BODY: usize = 64 * 1024;
+
+/// How many addresses of a name are tried.
+const MAX_ADDRESSES: usize = 4;
+
+const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
+
+/// Asks one URL, by a new connection each time: a kept one would not notice that nothing listens any more.
+///
+/// It has no timeout of its own. The check's timeout bounds it from name to body, and dropping a request closes its
+/// connection.
+#[derive(Clone, Debug)]
+pub struct Prober {
+    url: HttpUrl,
+    resolver: Dedicated,
+}
+
+/// An answer with its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status.
+    pub status: StatusCode,
+    /// The first 64 KiB of the body.
+    pub body: Bytes,
+}
+
+/// Why there was no answer; the text is the check's reason.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The name has no address, or the resolver is stuck.
+    #[error("NameNotResolved: {0}")]
+    Name(String),
+    /// Nothing listens.
+    #[error("ConnectionRefused")]
+    Refused,
+    /// The other side broke the connection off.
+    #[error("ConnectionReset")]
+    Reset,
+    /// The other side closed the connection before its answer was complete.
+    #[error("ConnectionClosed")]
+    Closed,
+    /// More headers than are read.
+    #[error("HeadersTooLarge")]
+    HeadersTooLarge,
+    /// What came is not HTTP/1.
+    #[error("MalformedResponse")]
+    Malformed,
+    /// Anything else that the kernel said.
+    #[error("ConnectionFailed: {0}")]
+    Io(io::Error),
+}
+
+impl From<HttpError> for Outcome {
+    fn from(error: HttpError) -> Self {
+        Self::Fail(error.to_string())
+    }
+}
+
+// === impl Prober ===
+
+impl Prober {
+    /// Will ask `url`.
+    pub fn new(url: HttpUrl) -> Self {
+        Self { resolver: Dedicated::new("resolve"), url }
+    }
+
+    /// Asks for the status alone. The body is not read, so one that is slow or endless does no harm.
+    pub async fn status(&self) -> Result<StatusCode, HttpError> {
+        self.get(0).await.map(|reply| reply.status)
+    }
+
+    /// Asks for status and body. A longer body than is read is cut, not refused.
+    pub async fn reply(&self) -> Result<Reply, HttpError> {
+        self.get(MAX_BODY).await
+    }
+
+    async fn get(&self, body: usize) -> Result<Reply, HttpError> {
+        let addresses = self.addresses().await?;
+        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        let (mut sender, connection) = http1::Builder::new()
+            .max_header_size(MAX_HEAD)
+            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
+            .await?;
+        let exchange = Box::pin(async move { read(sender.send_request(self.request()?).await?, body).await });
+        // Driven here and not in a task of its own, so that dropping this future drops the connection.
+        match select(exchange, Box::pin(connection)).await {
+            Either::Left((reply, _)) => reply,
+            Either::Right((driven, exchange)) => {
+                let reply = exchange.await;
+                // What ended the connection says more than that the request was cancelled by its end.
+                match (reply, driven) {
+                    (Err(HttpError::Closed), Err(error)) => Err(error.into()),
+                    (reply, _) => reply,
+                }
+            }
+        }
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, HttpError> {
+        let port = self.url.port();
+        if let Ok(ip) = self.url.host().parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let host = self.url.host().to_owned();
+        // getaddrinfo can't be cancelled and waits for a dead nameserver longer than any sane timeout.
+        let lookup = move || {
+            let found = (host.as_str(), port).to_socket_addrs()?;
+            Ok::<_, io::Error>(found.take(MAX_ADDRESSES).collect::<Vec<_>>())
+        };
+        let unresolved =
+            |why: &dyn std::fmt::Display| HttpError::Name(format!("{} ({why})", self.url.host()));
+        match self.resolver.run(lookup).await {
+            Ok(Ok(addresses)) if addresses.is_empty() => Err(unresolved(&"no address")),
+            Ok(Ok(addresses)) => Ok(addresses),
+            Ok(Err(error)) => Err(unresolved(&error)),
+            Err(error @ (NoAnswer::Hung(_) | NoAnswer::Panicked | NoAnswer::NoThread(_))) => {
+                Err(unresolved(&error))
+            }
+        }
+    }
+
+    fn request(&self) -> Result<Request<Empty<Bytes>>, HttpError> {
+        Request::get(self.url.path().as_str())
+            .header(header::HOST, self.url.authority())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "*/*")
+            .header(header::CONNECTION, "close")
+            .body(Empty::new())
+            // Unreachable: host and path were parsed as such.
+            .map_err(|error| HttpError::Io(io::Error::other(error)))
+    }
+}
+
+async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpError> {
+    let (head, mut body) = response.into_parts();
+    let mut read = Vec::new();
+    while read.len() < limit {
+        let Some(frame) = body.frame().await else { break };
+        if let Some(data) = frame?.data_ref() {
+            let room = limit - read.len();
+            read.extend(data.iter().take(room));
+        }
+    }
+    Ok(Reply { status: head.status, body: read.into() })
+}
+
+// === impl HttpError ===
+
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Reset,
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            // How hyper reports a body whose chunks make no sense.
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Self::Malformed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<hyper::Error> for HttpError {
+    fn from(error: hyper::Error) -> Self {
+        if error.is_parse_too_large() {
+            return Self::HeadersTooLarge;
+        }
+        if error.is_parse() {
+            return Self::Malformed;
+        }
+        if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+            return Self::Closed;
+        }
+        match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+            Some(io) => match io.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code).into(),
+                None => io::Error::new(io.kind(), io.to_string()).into(),
+            },
+            None => Self::Io(io::Error::other(error)),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The local checks of this program, made but not yet running.
+
+use crate::probe::Probe;
+use crate::registry::{self, Constructor, Definition};
+use crate::runner::Runner;
+use crate::settings::Settings;
+use crate::timing::Timing;
+use nodegate_readiness::board::IDLE;
+use nodegate_readiness::{Board, CheckId, LocalCheck, Timeline};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// All local checks, each with its probe and its timing.
+pub struct Probes {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) idle: Duration,
+}
+
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) timing: Timing,
+    pub(crate) probe: Arc<dyn Probe>,
+}
+
+impl Probes {
+    /// The checks of the [`registry`] as set by the operator.
+    pub fn new(settings: &Settings) -> Self {
+        let entry = |definition: &Definition| {
+            let probe = match definition.constructor {
+                Constructor::Plain(new) => new(),
+                Constructor::Url { default, new } => {
+                    // A test of the registry holds that every default parses.
+                    let url = settings.url(definition).cloned().or_else(|| default.parse().ok())?;
+                    new(url)
+                }
+            };
+            Some(Entry { name: definition.name.to_owned(), timing: settings.timing(definition), probe })
+        };
+        Self { entries: registry::known().iter().filter_map(entry).collect(), idle: IDLE }
+    }
+
+    /// No checks: for tests, and for programs that bring all of their own.
+    pub fn none() -> Self {
+        Self { entries: Vec::new(), idle: IDLE }
+    }
+
+    /// Adds a check that is not in the registry. Of two with the same name the first one counts.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, timing: Timing, probe: Arc<dyn Probe>) -> Self {
+        self.entries.push(Entry { name: name.into(), timing, probe });
+        self
+    }
+
+    /// Stops a check after this long without a request for it, instead of [`IDLE`].
+    #[must_use]
+    pub fn with_idle(mut self, idle: Duration) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// What the catalog needs to know of the checks.
+    pub fn local_checks(&self) -> Vec<LocalCheck> {
+        let local = |entry: &Entry| LocalCheck { name: entry.name.clone(), timeout: entry.timing.timeout };
+        self.entries.iter().map(local).collect()
+    }
+
+    /// Starts the `eager` checks on the runtime of `handle`, and prepares the others to be started on use. Checks are
+    /// found in the board's catalog by name; ids that are not local checks are ignored. An eager check never stops, so
+    /// `eager` must hold the local ones among the default checks too: a request without names asks for none by name.
+    pub fn start(
+        &self,
+        board: &Arc<Board>,
+        timeline: Timeline,
+        handle: &Handle,
+        eager: &[CheckId],
+    ) -> Arc<Runner> {
+        Arc::new(Runner::start(self, board, timeline, handle, eager))
+    }
+}

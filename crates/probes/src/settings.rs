@@ -1,0 +1,272 @@
+//! What an operator sets on single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
+
+use crate::registry::{self, Constructor, Definition};
+use crate::timing::Timing;
+use crate::url::{BadUrl, HttpUrl};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// More often would measure the check's own cost; more rarely would not be a check of what is now.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
+/// A request that first names a check waits as long as its timeout.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(5);
+/// Runs in a row.
+const ROW: RangeInclusive<u32> = 1..=100;
+
+const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+
+/// What is set on each check, over its defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(Vec<CheckSettings>);
+
+/// What is set on one check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct CheckSettings {
+    name: &'static str,
+    interval: Option<Duration>,
+    timeout: Option<Duration>,
+    rise: Option<NonZeroU32>,
+    fall: Option<NonZeroU32>,
+    url: Option<HttpUrl>,
+}
+
+/// Everything that is wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadCheckSettings(pub Vec<BadCheckSetting>);
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadCheckSetting {
+    /// Not of the form that a setting has.
+    #[error("{0:?}: takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s")]
+    Form(String),
+    /// No such check.
+    #[error("{name:?}: no such check; takes {}", known.join(", "))]
+    Check {
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The check has no such setting.
+    #[error("{check}:{key}: no such setting; takes {}", known.join(", "))]
+    Key {
+        /// The check.
+        check: &'static str,
+        /// What was given.
+        key: String,
+        /// What the check has.
+        known: Vec<&'static str>,
+    },
+    /// The same setting a second time.
+    #[error("{check}:{key} is set twice")]
+    Twice {
+        /// The check.
+        check: &'static str,
+        /// The setting.
+        key: String,
+    },
+    /// A value that the setting does not take.
+    #[error("{check}:{key}={value}: {takes}")]
+    Value {
+        /// The check.
+        check: &'static str,
+        /// The setting.
+        key: String,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        takes: String,
+    },
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Reads any number of `<check>:<key>=<value>,…`. Several may name the same check, but not the same setting of it.
+    /// A comma in a URL is written `%2C`. All mistakes are reported together.
+    pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, BadCheckSettings> {
+        let mut settings = Self::default();
+        let mut bad = Vec::new();
+        for text in texts {
+            settings.add(text.as_ref(), &mut bad);
+        }
+        if bad.is_empty() { Ok(settings) } else { Err(BadCheckSettings(bad)) }
+    }
+
+    fn add(&mut self, text: &str, bad: &mut Vec<BadCheckSetting>) {
+        // The last colon before the first value: a check's name may hold one, and so may a URL.
+        let parts = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':'));
+        let Some((name, _)) = parts else {
+            bad.push(BadCheckSetting::Form(text.to_owned()));
+            return;
+        };
+        let Some(definition) = registry::known().iter().find(|known| known.name == name.trim()) else {
+            let known = registry::known().iter().map(|known| known.name).collect();
+            bad.push(BadCheckSetting::Check { name: name.to_owned(), known });
+            return;
+        };
+        let pairs = text.get(name.len() + 1..).unwrap_or_default();
+        let check = self.of(definition);
+        for pair in pairs.split(',') {
+            let result = match pair.split_once('=') {
+                Some((key, value)) => check.set(definition, key.trim(), value.trim()),
+                None => Err(BadCheckSetting::Form(text.to_owned())),
+            };
+            bad.extend(result.err());
+        }
+    }
+
+    fn of(&mut self, definition: &Definition) -> &mut CheckSettings {
+        let at = self.0.iter().position(|check| check.name == definition.name).unwrap_or(self.0.len());
+        if at == self.0.len() {
+            self.0.push(CheckSettings { name: definition.name, ..CheckSettings::default() });
+        }
+        // In bounds by the lines above.
+        #[expect(clippy::indexing_slicing)]
+        &mut self.0[at]
+    }
+
+    fn find(&self, name: &str) -> Option<&CheckSettings> {
+        self.0.iter().find(|check| check.name == name)
+    }
+
+    /// The timing of a check.
+    pub fn timing(&self, definition: &Definition) -> Timing {
+        let defaults = definition.defaults;
+        let Some(set) = self.find(definition.name) else { return defaults };
+        Timing {
+            interval: set.interval.unwrap_or(defaults.interval),
+            timeout: set.timeout.unwrap_or(defaults.timeout),
+            rise: set.rise.unwrap_or(defaults.rise),
+            fall: set.fall.unwrap_or(defaults.fall),
+        }
+    }
+
+    /// The URL set for a check, if any.
+    pub fn url(&self, definition: &Definition) -> Option<&HttpUrl> {
+        self.find(definition.name).and_then(|set| set.url.as_ref())
+    }
+}
+
+// === impl CheckSettings ===
+
+impl CheckSettings {
+    fn set(&mut self, definition: &Definition, key: &str, value: &str) -> Result<(), BadCheckSetting> {
+        let has_url = matches!(definition.constructor, Constructor::Url { .. });
+        let check = definition.name;
+        let refused =
+            |takes| BadCheckSetting::Value { check, key: key.to_owned(), value: value.to_owned(), takes };
+        let set_before = match key {
+            "interval" => self.interval.replace(duration(value, &INTERVAL).map_err(refused)?).is_some(),
+            "timeout" => self.timeout.replace(duration(value, &TIMEOUT).map_err(refused)?).is_some(),
+            "rise" => self.rise.replace(row(value).map_err(refused)?).is_some(),
+            "fall" => self.fall.replace(row(value).map_err(refused)?).is_some(),
+            "url" if has_url => {
+                let url = value.parse().map_err(|bad: BadUrl| refused(bad.to_string()))?;
+                self.url.replace(url).is_some()
+            }
+            _ => {
+                let known = TIMING_KEYS.into_iter().chain(has_url.then_some("url")).collect();
+                return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
+            }
+        };
+        if set_before { Err(BadCheckSetting::Twice { check, key: key.to_owned() }) } else { Ok(()) }
+    }
+}
+
+fn duration(text: &str, bounds: &RangeInclusive<Duration>) -> Result<Duration, String> {
+    humantime::parse_duration(text).ok().filter(|duration| bounds.contains(duration)).ok_or_else(|| {
+        let (least, most) = (bounds.start(), bounds.end());
+        let shown = humantime::format_duration;
+        format!("takes a duration from {} to {}, e.g. 500ms, 2s, 1m", shown(*least), shown(*most))
+    })
+}
+
+fn row(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.parse().ok().filter(|number| ROW.contains(number)).and_then(NonZeroU32::new);
+    number.ok_or_else(|| format!("takes a whole number from {} to {}", ROW.start(), ROW.end()))
+}
+
+// === impl BadCheckSettings ===
+
+impl fmt::Display for BadCheckSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problems: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&problems.join("; "))
+    }
+}
+
+impl std::error::Error for BadCheckSettings {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(name: &str) -> &'static Definition {
+        registry::known().iter().find(|known| known.name == name).unwrap()
+    }
+
+    #[test]
+    fn settings_replace_the_defaults_and_leave_the_others() {
+        let settings = Settings::parse(&[
+            "kubelet:interval=2s,timeout=500ms,fall=2",
+            "okd_router_1936:url=http://127.0.0.1:9/ready?a=b",
+            "kubelet:rise=3",
+        ])
+        .unwrap();
+        let timing = settings.timing(definition("kubelet"));
+        let numbers = (timing.rise.get(), timing.fall.get());
+        assert_eq!((timing.interval, timing.timeout), (Duration::from_secs(2), Duration::from_millis(500)));
+        assert_eq!(numbers, (3, 2));
+        let router = definition("okd_router_1936");
+        assert_eq!(settings.timing(router), router.defaults);
+        assert_eq!(settings.url(router).unwrap().to_string(), "http://127.0.0.1:9/ready?a=b");
+        assert_eq!(settings.url(definition("kubelet")), None);
+        assert_eq!(Settings::parse::<&str>(&[]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_what_is_taken() {
+        let form = "takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s";
+        let interval = "takes a duration from 100ms to 1h, e.g. 500ms, 2s, 1m";
+        let cases = [
+            ("", format!("\"\": {form}")),
+            ("kubelet", format!("\"kubelet\": {form}")),
+            ("kubelet=1s", format!("\"kubelet=1s\": {form}")),
+            ("kubelet:interval", format!("\"kubelet:interval\": {form}")),
+            ("kubelet:interval=1s,fall", format!("\"kubelet:interval=1s,fall\": {form}")),
+            ("bogus:interval=1s", r#""bogus": no such check; takes okd_router_1936, kubelet"#.to_owned()),
+            ("http:x:interval=1s", r#""http:x": no such check; takes okd_router_1936, kubelet"#.to_owned()),
+            (
+                "kubelet:period=1s",
+                "kubelet:period: no such setting; takes interval, timeout, rise, fall, url".to_owned(),
+            ),
+            ("kubelet:interval=0s", format!("kubelet:interval=0s: {interval}")),
+            ("kubelet:interval=99ms", format!("kubelet:interval=99ms: {interval}")),
+            ("kubelet:interval=61m", format!("kubelet:interval=61m: {interval}")),
+            ("kubelet:interval=5", format!("kubelet:interval=5: {interval}")),
+            ("kubelet:interval=", format!("kubelet:interval=: {interval}")),
+            (
+                "kubelet:timeout=6m",
+                "kubelet:timeout=6m: takes a duration from 10ms to 5m, e.g. 500ms, 2s, 1m".to_owned(),
+            ),
+            ("kubelet:fall=0", "kubelet:fall=0: takes a whole number from 1 to 100".to_owned()),
+            ("kubelet:rise=101", "kubelet:rise=101: takes a whole number from 1 to 100".to_owned()),
+            ("kubelet:rise=-1", "kubelet:rise=-1: takes a whole number from 1 to 100".to_owned()),
+            ("kubelet:rise=1,rise=2", "kubelet:rise is set twice".to_owned()),
+            ("kubelet:url=https://a/", format!("kubelet:url=https://a/: {}", BadUrl::NotHttp)),
+        ];
+        for (text, message) in cases {
+            assert_eq!(Settings::parse(&[text]).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let bad = Settings::parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).unwrap_err();
+        assert_eq!(bad.0.len(), 4, "{bad}");
+    }
+}

@@ -1,0 +1,36 @@
+//! How often a check runs, how long a run may take, and how many runs in a row it takes to change its mind.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The timing of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the beginning of a run to the beginning of the next.
+    pub interval: Duration,
+    /// How long one run may take. It may be longer than the interval: runs that a slow one covers are skipped.
+    pub timeout: Duration,
+    /// Passes in a row that end a failure.
+    pub rise: NonZeroU32,
+    /// Failures in a row that end a pass.
+    pub fall: NonZeroU32,
+}
+
+/// What a result is good for beyond the end of the next run, and what a request waits beyond the timeout: a node whose
+/// CPU is throttled or short may run a timer some hundred milliseconds late, which is no failure of the check.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+
+impl Timing {
+    /// A check that is believed at once in both directions.
+    ///
+    /// Rise and fall are 1 because load balancers count for themselves (HAProxy's own default is fall 3, rise 2):
+    /// counting on both sides would multiply, and a dead node would stay in the pool for minutes.
+    pub const fn new(interval: Duration, timeout: Duration) -> Self {
+        Self { interval, timeout, rise: NonZeroU32::MIN, fall: NonZeroU32::MIN }
+    }
+
+    /// How long a result may be shown: the next run begins within the interval and ends within the timeout.
+    pub(crate) fn good_for(&self) -> Duration {
+        self.interval + self.timeout + SLACK
+    }
+}

@@ -1,0 +1,8 @@
+//! The local checks from the outside: settings in, results on the board out.
+
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod runner;
+#[cfg(test)]
+mod support;
