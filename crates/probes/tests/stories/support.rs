@@ -17,7 +17,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
-    pub(crate) most_at_once: Arc<AtomicUsize>,
     pub(crate) last_request: Arc<Mutex<String>>,
 }
 
@@ -27,23 +26,18 @@ impl Server {
         let server = Self {
             address: listener.local_addr().unwrap(),
             connections: Arc::default(),
-            most_at_once: Arc::default(),
             last_request: Arc::default(),
         };
         let answer = Arc::new(answer);
-        let now = Arc::new(AtomicUsize::new(0));
-        let (connections, most) = (Arc::clone(&server.connections), Arc::clone(&server.most_at_once));
+        let connections = Arc::clone(&server.connections);
         let last_request = Arc::clone(&server.last_request);
         thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 connections.fetch_add(1, Ordering::SeqCst);
-                let (answer, now, most) = (Arc::clone(&answer), Arc::clone(&now), Arc::clone(&most));
-                let last_request = Arc::clone(&last_request);
+                let (answer, last_request) = (Arc::clone(&answer), Arc::clone(&last_request));
                 thread::spawn(move || {
-                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     *last_request.lock().unwrap() = read_request(&mut stream);
                     answer(&mut stream);
-                    now.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
