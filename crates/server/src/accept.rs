@@ -10,6 +10,7 @@ use crate::service::Session;
 use crate::session::Activity;
 use crate::stream::Stream;
 use hyper::server::conn::http1;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use std::future::{Future, poll_fn};
@@ -158,6 +159,8 @@ impl Server {
             match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.start(socket.into()),
                 Err(Errno::WOULDBLOCK) => return Accepted::Empty,
+                // The kernel looks for a descriptor before it looks into the queue.
+                Err(Errno::MFILE | Errno::NFILE) if !somebody_waits(listener) => return Accepted::Empty,
                 Err(errno) => {
                     let error = io::Error::from(errno);
                     if !concerns_one_connection(&error) {
@@ -196,6 +199,12 @@ impl Server {
             tracing::warn!(connections = cut, "cut connections that did not end in time");
         }
     }
+}
+
+/// Whether the accept queue holds a connection.
+fn somebody_waits(listener: &TcpListener) -> bool {
+    let mut listener = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut listener, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// The whole life of a connection.

@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
 use std::future::poll_fn;
 use std::io;
 use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -84,22 +85,26 @@ impl Socket {
         Pin::new(self.registered()?).poll_read(cx, chunk)
     }
 
+    /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
+    /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if let Self::Unregistered(socket) = self {
-            match retry_on_intr(|| send(&*socket, bytes, SendFlags::NOSIGNAL)) {
-                Ok(len) => return Poll::Ready(Ok(len)),
-                Err(Errno::WOULDBLOCK) => {}
-                Err(errno) => return Poll::Ready(Err(errno.into())),
-            }
+        match retry_on_intr(|| send(self.descriptor()?, bytes, SendFlags::NOSIGNAL)) {
+            Ok(len) => return Poll::Ready(Ok(len)),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Poll::Ready(Err(errno.into())),
         }
         Pin::new(self.registered()?).poll_write(cx, bytes)
     }
 
     fn shutdown(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(self.descriptor()?, Shutdown::Write)?)
+    }
+
+    fn descriptor(&self) -> Result<BorrowedFd<'_>, Errno> {
         match self {
-            Self::Unregistered(socket) => Ok(rustix::net::shutdown(socket, Shutdown::Write)?),
-            Self::Registered(socket) => Ok(rustix::net::shutdown(socket, Shutdown::Write)?),
-            Self::Lost => Err(io::ErrorKind::NotConnected.into()),
+            Self::Unregistered(socket) => Ok(socket.as_fd()),
+            Self::Registered(socket) => Ok(socket.as_fd()),
+            Self::Lost => Err(Errno::NOTCONN),
         }
     }
 

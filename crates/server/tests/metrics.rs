@@ -1,0 +1,116 @@
+//! All of /metrics against a golden file, and against promtool.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{Running, Scenario, cordoned, local_result, ready};
+use nodegate_readiness::Outcome;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/metrics.txt");
+
+/// Values that differ from run to run.
+const VOLATILE: [&str; 3] = ["process_", "nodegate_cache_age_seconds", "nodegate_check_age_seconds"];
+
+fn scenario() -> Running {
+    let server = Scenario { local: vec!["kubelet", "http:a\"b\\c", "idle"], ..Scenario::default() }.serve();
+    let catalog = server.board.catalog();
+    let (kubelet, odd) = (catalog.find("kubelet").unwrap(), catalog.find("http:a\"b\\c").unwrap());
+    let now = server.now();
+    server.board.set_local(kubelet, Some(local_result(Outcome::Pass, now)), now, SystemTime::now());
+    let fail = Outcome::Fail("refused".to_owned());
+    server.board.set_local(odd, Some(local_result(fail, now)), now, SystemTime::now());
+    server.set_node(cordoned());
+    server.set_node(ready());
+    server.set_node(cordoned());
+    server
+}
+
+fn masked(text: &str) -> String {
+    let mask = |line: &str| match line.rsplit_once(' ') {
+        Some((series, _)) if VOLATILE.iter().any(|name| series.starts_with(name)) => format!("{series} #\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(mask).collect()
+}
+
+#[test]
+fn the_whole_output() {
+    let server = scenario();
+    server.get("/health");
+    server.get("/health?drain=418");
+    server.get("/bogus/and/more");
+    let response = server.get("/metrics");
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let found = masked(&response.body);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &found).unwrap();
+    }
+    let golden = std::fs::read_to_string(GOLDEN).unwrap();
+    assert_eq!(
+        found, golden,
+        "if that is meant: UPDATE_GOLDEN=1 cargo test -p nodegate-server --test metrics"
+    );
+}
+
+#[test]
+fn promtool_finds_nothing() {
+    let server = scenario();
+    let text = server.get("/metrics").body;
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed; `make test` does it");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}\n{text}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn open_metrics_when_asked() {
+    let server = scenario();
+    let mut client = server.connect();
+    // What Prometheus 2.53 sends.
+    client.send(
+        "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5,\
+         application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n\r\n",
+    );
+    let response = client.response();
+    let kind = response.header("content-type");
+    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(response.body.ends_with("\n# EOF\n"));
+    assert!(
+        response.body.contains("# TYPE nodegate_flips counter\nnodegate_flips_total{"),
+        "{}",
+        response.body
+    );
+    assert!(response.body.contains("# TYPE nodegate_build info\n"));
+}
+
+#[test]
+fn other_crates_add_their_own_families() {
+    use nodegate_server::prometheus_client::metrics::counter::Counter;
+    let mut world = Scenario::default().build();
+    let counter: Counter = Counter::default();
+    world.app.registry_mut().register("watch_events", "Events", counter.clone());
+    counter.inc();
+    let app = std::sync::Arc::new(world.app);
+    let request = http::Request::get("/metrics").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let body = runtime.block_on(async {
+        let response = app.respond(request, app.now()).await.unwrap();
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes()
+    });
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    assert!(
+        text.contains("# TYPE nodegate_watch_events_total counter\nnodegate_watch_events_total 1\n"),
+        "{text}"
+    );
+}
