@@ -50,7 +50,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
 
     let background = runtime("background runtime")?;
-    let runner = probes.start(board.clone(), timeline, background.handle(), &always_running);
+    let runner = probes.start(&board, timeline, background.handle(), &always_running);
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = App::new(Wiring {
         board: board.clone(),

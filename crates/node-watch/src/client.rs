@@ -6,6 +6,8 @@
 
 use crate::pulse::{Pulse, PulseLayer};
 use crate::resolver::Resolver;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -61,7 +63,8 @@ async fn config() -> Result<Config, ClientError> {
 
 /// A client whose every request and byte is seen by `pulse`.
 pub(crate) async fn build(pulse: Arc<Pulse>) -> Result<Client, ClientError> {
-    let config = config().await?;
+    let mut config = config().await?;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
     if config.proxy_url.is_some() {
         return Err(ClientError::Proxy);
     }

@@ -136,6 +136,8 @@ pub(crate) async fn node(watch: &NodeWatch, proof: Arc<Proof>, startup: Sender<S
         changed: |node: Option<&WatchedNode>| {
             let node = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
             watch.board.set_node(node, watch.timeline.at(std::time::Instant::now()), SystemTime::now());
+            // Whatever told us of the Node, a list or an event, came from the API server just now.
+            watch.board.prove(watch.timeline.at(std::time::Instant::now()));
             progress(Startup::Synced);
         },
         no_client: || progress(Startup::NoClient),

@@ -1,0 +1,59 @@
+//! A simulated cluster with one node, `n1`, and an agent's credentials that may do only what the manifests allow.
+
+use nodegate_kube_sim::{Builder, Rule, Sim};
+use std::path::PathBuf;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+pub const NODE: &str = "n1";
+const TOKEN: &str = "agent-token";
+
+/// The cluster; gone when dropped.
+pub struct Cluster {
+    pub sim: Sim,
+    pub dir: TempDir,
+    runtime: Runtime,
+}
+
+/// What manifests/base allows; `tests/manifests.rs` holds the manifests to the same.
+pub fn agent_rules() -> Vec<Rule> {
+    vec![
+        Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
+        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
+    ]
+}
+
+impl Cluster {
+    /// A cluster over TLS whose kubelet renews its Lease.
+    pub fn start() -> Self {
+        Self::with(|builder| builder.kubelets(true))
+    }
+
+    pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let builder = set(Sim::builder().tls(true).node(NODE));
+        let sim = runtime.block_on(builder.start()).unwrap();
+        sim.service_account(TOKEN, "nodegate", "nodegate", agent_rules());
+        let cluster = Self { sim, dir: tempfile::tempdir().unwrap(), runtime };
+        cluster.write_kubeconfig();
+        cluster
+    }
+
+    /// Writes the agent's kubeconfig, again after a CA rotation.
+    pub fn write_kubeconfig(&self) {
+        std::fs::write(self.kubeconfig(), self.sim.kubeconfig_for(TOKEN)).unwrap();
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    pub fn token(&self) -> &'static str {
+        TOKEN
+    }
+
+    /// Waits for something that the simulator does.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+}

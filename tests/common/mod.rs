@@ -1,0 +1,6 @@
+//! What whole-program tests share: the real agent as a child process, and a simulated cluster.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub mod agent;
+pub mod cluster;
+pub mod poll;
