@@ -1,5 +1,5 @@
-//! The little protobuf that clients send without being asked: options and evictions. Objects in
-//! protobuf are refused with 415, as by an API server that does not know the media type.
+//! The little protobuf that kubectl sends without being asked: options, evictions, reviews, and the
+//! simplest objects. Others are refused with 415, as by an API server that does not know the media type.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -45,16 +45,24 @@ fn text(bytes: &[u8]) -> Value {
     Value::String(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// A message whose fields are listed as (number, name, how to read bytes).
+/// How the bytes of a field are read.
 type Reader = fn(&[u8]) -> Option<Value>;
 
+/// A message whose fields are listed as (number, name, how to read bytes).
 fn message(bytes: &[u8], known: &[(u64, &str, Reader)]) -> Option<Value> {
     let mut map = Map::new();
     for field in fields(bytes)? {
         match field {
             Field::Bytes(number, body) => {
                 if let Some((_, name, read)) = known.iter().find(|(n, ..)| *n == number) {
-                    map.insert((*name).to_owned(), read(body)?);
+                    let value = read(body)?;
+                    match (map.get_mut(*name), value) {
+                        // Entries of a map come one by one.
+                        (Some(Value::Object(all)), Value::Object(one)) => all.extend(one),
+                        (_, value) => {
+                            map.insert((*name).to_owned(), value);
+                        }
+                    }
                 }
             }
             Field::Number(number, value) => {
@@ -71,8 +79,48 @@ fn string(bytes: &[u8]) -> Option<Value> {
     Some(text(bytes))
 }
 
+/// One entry of a `map<string, …>`.
+fn entry(bytes: &[u8], read: Reader) -> Option<Value> {
+    let (mut key, mut value) = (String::new(), json!(""));
+    for field in fields(bytes)? {
+        match field {
+            Field::Bytes(1, text) => key = String::from_utf8_lossy(text).into_owned(),
+            Field::Bytes(2, body) => value = read(body)?,
+            _ => {}
+        }
+    }
+    Some(json!({ key: value }))
+}
+
+fn text_entry(bytes: &[u8]) -> Option<Value> {
+    entry(bytes, string)
+}
+
+/// Bytes in a map are base64 in JSON.
+fn data_entry(bytes: &[u8]) -> Option<Value> {
+    use base64::Engine as _;
+    entry(bytes, |raw| Some(json!(base64::engine::general_purpose::STANDARD.encode(raw))))
+}
+
 fn metadata(bytes: &[u8]) -> Option<Value> {
-    message(bytes, &[(1, "name", string), (2, "generateName", string), (3, "namespace", string)])
+    let known: &[(u64, &str, Reader)] = &[
+        (1, "name", string),
+        (2, "generateName", string),
+        (3, "namespace", string),
+        (11, "labels", text_entry),
+        (12, "annotations", text_entry),
+    ];
+    message(bytes, known)
+}
+
+fn config_map(bytes: &[u8]) -> Option<Value> {
+    message(bytes, &[(1, "metadata", metadata), (2, "data", text_entry), (3, "binaryData", data_entry)])
+}
+
+fn secret(bytes: &[u8]) -> Option<Value> {
+    let known: &[(u64, &str, Reader)] =
+        &[(1, "metadata", metadata), (2, "data", data_entry), (3, "type", string), (4, "stringData", text_entry)];
+    message(bytes, known)
 }
 
 fn preconditions(bytes: &[u8]) -> Option<Value> {
@@ -133,6 +181,8 @@ pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
         "Eviction" => message(raw, &[(1, "metadata", metadata), (2, "deleteOptions", delete_options)])?,
         "SelfSubjectAccessReview" => message(raw, &[(1, "metadata", metadata), (2, "spec", review_spec)])?,
         "SelfSubjectReview" | "SelfSubjectRulesReview" => json!({}),
+        "ConfigMap" => config_map(raw)?,
+        "Secret" => secret(raw)?,
         "Namespace" | "ServiceAccount" => message(raw, &[(1, "metadata", metadata)])?,
         _ => return None,
     };

@@ -63,7 +63,6 @@ pub(crate) struct Api {
 /// One request, read as far as it must be to know what it is.
 struct Asked {
     method: Method,
-    path: String,
     route: Route,
     query: Query,
     headers: HeaderMap,
@@ -83,7 +82,7 @@ impl Asked {
             Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
         };
         let kind = Kind { verb, resource: named, code: 0, user_agent: agent.to_owned(), user: String::new() };
-        Asked { method: request.method().clone(), path, route, query, headers, kind }
+        Asked { method: request.method().clone(), route, query, headers, kind }
     }
 
     fn text(&self, name: &HeaderName) -> &str {

@@ -1,0 +1,168 @@
+//! Writes: conflicts, patches, subresources, dry runs, deletions.
+
+mod common;
+
+use common::{captured, get, send, start};
+use nodegate_kube_sim::Sim;
+use serde_json::{Value, json};
+
+const LAB: &str = "/api/v1/nodes/lab-node";
+const MERGE: [(&str, &str); 1] = [("Content-Type", "application/merge-patch+json")];
+const STRATEGIC: [(&str, &str); 1] = [("Content-Type", "application/strategic-merge-patch+json")];
+const JSON_PATCH: [(&str, &str); 1] = [("Content-Type", "application/json-patch+json")];
+const APPLY: [(&str, &str); 1] = [("Content-Type", "application/apply-patch+yaml")];
+
+async fn sim() -> Sim {
+    start(Sim::builder().node("lab-node").lifecycle(false)).await
+}
+
+#[tokio::test]
+async fn an_update_from_an_old_version_conflicts_as_captured() {
+    let sim = sim().await;
+    let mut node = get(&sim, LAB).await.json();
+    node["metadata"]["resourceVersion"] = json!("1");
+    let answer = send(&sim, "PUT", LAB, &[], &node.to_string()).await;
+    let (code, expected) = captured("err-conflict-409");
+    assert_eq!((answer.code, answer.text().trim_end()), (code, expected.as_str()));
+    node["metadata"]["resourceVersion"] = json!("");
+    assert_eq!(send(&sim, "PUT", LAB, &[], &node.to_string()).await.code, 200, "unconditional");
+}
+
+#[tokio::test]
+async fn each_patch_type_changes_what_it_says() {
+    let sim = sim().await;
+    let table: [(&[(&str, &str)], &str, &str, Value); 5] = [
+        (&MERGE, r#"{"spec":{"unschedulable":true}}"#, "/spec/unschedulable", json!(true)),
+        (&STRATEGIC, r#"{"spec":{"unschedulable":null}}"#, "/spec", json!({})),
+        (&JSON_PATCH, r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#, "/metadata/labels/a", json!("b")),
+        (&STRATEGIC, r#"{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}"#, "/spec/taints/0/key", json!("k")),
+        (&MERGE, r#"{"spec":{"taints":null,"unschedulable":false}}"#, "/spec", json!({})),
+    ];
+    for (headers, patch, path, expected) in table {
+        let answer = send(&sim, "PATCH", LAB, headers, patch).await;
+        assert_eq!(answer.code, 200, "{}", answer.text());
+        assert_eq!(answer.json().pointer(path), Some(&expected), "{patch}");
+    }
+    let failed = send(&sim, "PATCH", LAB, &JSON_PATCH, r#"[{"op":"test","path":"/kind","value":"Pod"}]"#).await;
+    assert_eq!((failed.code, failed.json()["reason"].as_str()), (422, Some("Invalid")));
+}
+
+#[tokio::test]
+async fn status_has_its_own_door() {
+    let sim = sim().await;
+    let ready = r#"{"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False"}]}}"#;
+    let main = send(&sim, "PATCH", LAB, &STRATEGIC, ready).await.json();
+    assert_eq!((&main["spec"]["unschedulable"], &main["status"]["conditions"][3]["status"]), (&json!(true), &json!("True")));
+    let other = ready.replace("true", "false");
+    let status = send(&sim, "PATCH", &format!("{LAB}/status"), &STRATEGIC, &other).await.json();
+    assert_eq!((&status["spec"]["unschedulable"], &status["status"]["conditions"][3]["status"]), (&json!(true), &json!("False")));
+    assert_eq!(status["status"]["conditions"][3]["reason"], "KubeletReady", "conditions merge by type");
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_makes_no_version() {
+    let sim = sim().await;
+    send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
+    let before = sim.store().version();
+    send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
+    let dry = send(&sim, "PATCH", &format!("{LAB}?dryRun=All"), &MERGE, r#"{"metadata":{"labels":{"x":"z"}}}"#).await;
+    assert_eq!(dry.json()["metadata"]["labels"]["x"], "z");
+    let new = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"new"}}"#;
+    assert_eq!(send(&sim, "POST", "/api/v1/nodes?dryRun=All", &[], new).await.code, 201);
+    assert_eq!((sim.store().version(), sim.node("new")), (before, None));
+}
+
+#[tokio::test]
+async fn creations_are_checked() {
+    let sim = sim().await;
+    let post = |body: &'static str| send(&sim, "POST", "/api/v1/nodes", &[], body);
+    let table = [
+        (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"lab-node"}}"#, 409, "AlreadyExists"),
+        (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"A_b"}}"#, 422, "Invalid"),
+        (r#"{"kind":"Node","apiVersion":"v1","metadata":{}}"#, 422, "Invalid"),
+        (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":{"unschedulable":"yes"}}"#, 400, "BadRequest"),
+        (r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"n"}}"#, 400, "BadRequest"),
+        (r#"{"apiVersion":"v1","metadata":{"name":"n"}}"#, 400, "BadRequest"),
+        ("nonsense", 400, "BadRequest"),
+    ];
+    for (body, code, reason) in table {
+        let answer = post(body).await;
+        assert_eq!((answer.code, answer.json()["reason"].as_str()), (code, Some(reason)), "{body}: {}", answer.text());
+    }
+    let lost = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"}}"#;
+    let answer = send(&sim, "POST", "/api/v1/namespaces/nope/configmaps", &[], lost).await;
+    assert_eq!(answer.json()["message"], "namespaces \"nope\" not found");
+    let generated = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"c-"}}"#;
+    let answer = send(&sim, "POST", "/api/v1/namespaces/default/configmaps", &[], generated).await.json();
+    assert!(answer["metadata"]["name"].as_str().expect("a name").starts_with("c-"));
+    let huge = format!(r#"{{"kind":"Node","x":"{}"}}"#, "x".repeat(4 << 20));
+    // The answer may be lost when the server closes before it has read everything.
+    if let Ok(answer) = common::try_send(&sim, "POST", "/api/v1/nodes", &[], &huge).await {
+        assert_eq!(answer.code, 413);
+    }
+}
+
+#[tokio::test]
+async fn finalizers_hold_and_preconditions_guard() {
+    let sim = sim().await;
+    send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"finalizers":["a.b/c"]}}"#).await;
+    let wrong = r#"{"preconditions":{"uid":"nope"}}"#;
+    assert_eq!(send(&sim, "DELETE", LAB, &[], wrong).await.code, 409);
+    let marked = send(&sim, "DELETE", LAB, &[], "").await.json();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string(), "{marked}");
+    assert!(sim.node("lab-node").is_some());
+    send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"finalizers":null}}"#).await;
+    assert!(sim.node("lab-node").is_none());
+}
+
+#[tokio::test]
+async fn server_side_apply_keeps_owners() {
+    let sim = sim().await;
+    let apply = |manager: &str, labels: Value| {
+        let body = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "lab-node", "labels": labels}});
+        let path = format!("{LAB}?fieldManager={manager}");
+        let sim = sim.clone();
+        async move { send(&sim, "PATCH", &path, &APPLY, &body.to_string()).await }
+    };
+    assert_eq!(apply("one", json!({"x": "1", "y": "2"})).await.code, 200);
+    let second = apply("one", json!({"x": "1"})).await.json();
+    assert_eq!((&second["metadata"]["labels"]["x"], &second["metadata"]["labels"]["y"]), (&json!("1"), &Value::Null));
+    let stolen = apply("two", json!({"x": "9"})).await;
+    assert_eq!((stolen.code, stolen.json()["details"]["causes"][0]["reason"].as_str()), (409, Some("FieldManagerConflict")));
+    let created = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"fresh"}}"#;
+    assert_eq!(send(&sim, "PATCH", "/api/v1/nodes/fresh?fieldManager=m", &APPLY, created).await.code, 201);
+}
+
+#[tokio::test]
+async fn a_disruption_budget_stops_an_eviction() {
+    let sim = sim().await;
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"nodeName": "lab-node", "containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    assert_eq!(send(&sim, "POST", pods, &[], &pod.to_string()).await.code, 201);
+    let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    assert_eq!(send(&sim, "POST", budgets, &[], &budget.to_string()).await.code, 201);
+    let eviction = r#"{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"p","namespace":"default"}}"#;
+    let refused = send(&sim, "POST", &format!("{pods}/p/eviction"), &[], eviction).await;
+    assert_eq!(refused.code, 429);
+    assert_eq!(refused.json()["details"]["causes"][0]["reason"], "DisruptionBudget");
+    assert_eq!(send(&sim, "DELETE", &format!("{budgets}/b"), &[], "").await.code, 200);
+    assert_eq!(send(&sim, "POST", &format!("{pods}/p/eviction"), &[], eviction).await.code, 201);
+    assert!(sim.get("pods", "default", "p").is_none());
+}
+
+#[tokio::test]
+async fn state_survives_in_its_file() {
+    let home = tempfile::tempdir().expect("a directory");
+    let build = || Sim::builder().node("a").lifecycle(false).state(home.path().join("state"));
+    let first = start(build()).await;
+    first.cordon("a");
+    first.add_node("b");
+    first.delete_node("b");
+    let (uid, version) = (first.node("a").expect("a")["metadata"]["uid"].clone(), first.store().version());
+    first.shutdown().await;
+    let second = start(build()).await;
+    let node = second.node("a").expect("a");
+    assert_eq!((&node["metadata"]["uid"], &node["spec"]["unschedulable"]), (&uid, &json!(true)));
+    assert!(second.node("b").is_none() && second.store().version() >= version);
+}
