@@ -105,7 +105,7 @@ impl App {
     }
 
     /// The hot path.
-    fn health(self: &Arc<Self>, draft: Draft, route: Route, raw: &str, now: Moment) -> Responding {
+    fn health(self: &Arc<Self>, mut draft: Draft, route: Route, raw: &str, now: Moment) -> Responding {
         match self.board.lookup(raw, now) {
             Lookup::Hit(reply) => self.at_once(route, self.tell(draft, route, reply)),
             Lookup::Bad(bad) => {
@@ -115,6 +115,9 @@ impl App {
                 let (app, raw) = (Arc::clone(self), raw.to_owned());
                 Either::Right(Box::pin(async move {
                     let reply = app.look(&raw, &query, now).await;
+                    if app.is_closing() {
+                        draft.close();
+                    }
                     let response = app.tell(draft, route, reply);
                     app.metrics.answered(route, response.status());
                     Ok(response)
