@@ -165,8 +165,8 @@ impl User {
         let discovery = ["/api", "/apis", "/openapi"];
         let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
         self.is_master()
-            || public.iter().any(|root| under(root))
-            || (self.groups.iter().any(|g| g == "system:authenticated") && discovery.iter().any(|root| under(root)))
+            || public.iter().any(&under)
+            || (self.groups.iter().any(|g| g == "system:authenticated") && discovery.iter().any(under))
     }
 }
 
@@ -218,18 +218,37 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_captured() {
-        let ask = Ask { verb: "watch", group: "", resource: "nodes", subresource: "", namespace: "", name: "lab-node" };
+        let ask = Ask {
+            verb: "watch",
+            group: "",
+            resource: "nodes",
+            subresource: "",
+            namespace: "",
+            name: "lab-node",
+        };
         let user = User::service_account("cap", "viewer", Vec::new());
         assert!(!user.may(&ask));
         let body = serde_json::to_string(&ask.refusal(&user.name)).expect("json");
-        assert_eq!(body, include_str!("../fixtures/err-403-serviceaccount.http").lines().last().expect("a body"));
+        assert_eq!(
+            body,
+            include_str!("../fixtures/err-403-serviceaccount.http").lines().last().expect("a body")
+        );
     }
 
     #[test]
     fn rules_narrow_by_name_and_namespace() {
-        let rule = Rule::allow(&["get"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease").named("a");
+        let rule = Rule::allow(&["get"], "coordination.k8s.io", &["leases"])
+            .in_namespace("kube-node-lease")
+            .named("a");
         let user = User::service_account("n", "s", vec![rule]);
-        let ask = Ask { verb: "get", group: "coordination.k8s.io", resource: "leases", subresource: "", namespace: "kube-node-lease", name: "a" };
+        let ask = Ask {
+            verb: "get",
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: "",
+            namespace: "kube-node-lease",
+            name: "a",
+        };
         assert!(user.may(&ask));
         assert!(!user.may(&Ask { name: "b", ..ask }));
         assert!(!user.may(&Ask { namespace: "x", ..ask }));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{Api, Settings};
+use crate::api::{Anonymous, Api, Settings};
 use crate::auth::{Tokens, User};
 use crate::counters::Counters;
 use crate::fault::Faults;
@@ -44,7 +44,9 @@ pub struct Builder {
     shape: NodeShape,
     kubelets: bool,
     timing: Timing,
-    settings: Settings,
+    bookmark_interval: Duration,
+    lifecycle: bool,
+    anonymous: Option<bool>,
     limits: Limits,
     admin: String,
     tokens: Vec<(String, User)>,
@@ -62,7 +64,9 @@ impl Default for Builder {
             shape: NodeShape::default(),
             kubelets: false,
             timing: Timing::default(),
-            settings: Settings { bookmark_interval: Duration::from_secs(60), anonymous: true, lifecycle: true },
+            bookmark_interval: Duration::from_mins(1),
+            lifecycle: true,
+            anonymous: None,
             limits: Limits::default(),
             admin: "sim-admin".to_owned(),
             tokens: Vec::new(),
@@ -146,21 +150,23 @@ impl Builder {
     /// How often watches get bookmarks (60 s).
     #[must_use]
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
-        self.settings.bookmark_interval = interval;
+        self.bookmark_interval = interval;
         self
     }
 
     /// Whether taints follow cordons and conditions (on).
     #[must_use]
     pub fn lifecycle(mut self, on: bool) -> Self {
-        self.settings.lifecycle = on;
+        self.lifecycle = on;
         self
     }
 
-    /// Whether a request without a token is `system:anonymous` (403) rather than 401 (on).
+    /// Whether a request without a token is `system:anonymous` (403) rather than 401. Unless this is
+    /// called, it is so over TLS, and over plain HTTP such a request is the administrator's: kubectl
+    /// sends no token there.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {
-        self.settings.anonymous = on;
+        self.anonymous = Some(on);
         self
     }
 
@@ -211,13 +217,19 @@ impl Builder {
         for (token, user) in self.tokens {
             tokens.set(&token, user);
         }
-        let lifecycle = self.settings.lifecycle;
+        let anonymous = match self.anonymous {
+            Some(true) => Anonymous::Nobody,
+            Some(false) => Anonymous::Refused,
+            None if self.tls => Anonymous::Nobody,
+            None => Anonymous::Admin,
+        };
+        let lifecycle = self.lifecycle;
         let api = Arc::new(Api {
             store: store.clone(),
             tokens,
             faults: Faults::default(),
             counters: Arc::new(Counters::default()),
-            settings: self.settings,
+            settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
             flow: (crate::object::uuid(), crate::object::uuid()),
         });
         let net = Net::start(api.clone(), tls, self.listen, self.max_connections)

@@ -67,7 +67,7 @@ pub(crate) async fn open(sim: &Sim, address: SocketAddr) -> io::Result<(SocketAd
             tokio::spawn(async move {
                 let service = service_fn(|request| respond(sim.clone(), request));
                 let mut builder = hyper::server::conn::http1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
+                builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_mins(1));
                 let _ = builder.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -75,7 +75,10 @@ pub(crate) async fn open(sim: &Sim, address: SocketAddr) -> io::Result<(SocketAd
     Ok((address, task))
 }
 
-async fn respond(sim: WeakSim, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
+async fn respond(
+    sim: WeakSim,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
     let (code, media_type, text) = match answer(sim, request).await {
         Ok(Value::String(text)) => (StatusCode::OK, "text/plain; charset=utf-8", text),
         Ok(value) => (StatusCode::OK, "application/json", format!("{value}\n")),
@@ -113,7 +116,7 @@ async fn answer(sim: WeakSim, request: Request<Incoming>) -> Answer {
         (_, ["nodes", node, rest @ ..]) => nodes(&sim, &parts.method, node, rest, &query),
         (&Method::POST, ["apply"]) => {
             let object = serde_json::from_slice(&body).map_err(bad)?;
-            sim.apply(object).map_err(|status| bad(status.message))
+            sim.apply(object).map_err(|status| bad(&status.message))
         }
         (&Method::POST, [action]) => connections(&sim, action, &query).await,
         (&Method::POST, ["counters", "reset"]) => {
@@ -223,7 +226,9 @@ async fn connections(sim: &Sim, action: &str, query: &Query) -> Answer {
         "reset-connections" => sim.reset_connections(),
         "close-watches" => sim.close_watches(query.get("resource")),
         "compact" => sim.compact(query.flag("cut")),
-        "rotate-certificate" => sim.rotate_certificate(query.flag("ca"), query.flag("reset")).map_err(failed)?,
+        "rotate-certificate" => {
+            sim.rotate_certificate(query.flag("ca"), query.flag("reset")).map_err(failed)?;
+        }
         _ => return done(false, "action; GET / lists them"),
     }
     done(true, "")

@@ -114,7 +114,8 @@ pub(crate) fn resource_list(name: &str, version: &str) -> Option<String> {
 }
 
 fn aggregated_group(name: &str) -> Value {
-    let kind_of = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let kind_of =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut all = Vec::new();
     for resource in of_group(name) {
         let mut entry = json!({

@@ -119,7 +119,8 @@ impl Scope {
         has(&self.resources, &facts.resource)
             && has(&self.verbs, &facts.verb)
             && has(&self.users, &facts.user)
-            && (self.user_agents.is_empty() || self.user_agents.iter().any(|a| facts.user_agent.starts_with(a.as_str())))
+            && (self.user_agents.is_empty()
+                || self.user_agents.iter().any(|a| facts.user_agent.starts_with(a.as_str())))
     }
 }
 
@@ -247,7 +248,8 @@ mod tests {
 
     #[test]
     fn the_json_form_is_flat() {
-        let text = r#"{"effect":"status","code":429,"retry_after":2,"resources":["leases"],"probability":0.5}"#;
+        let text =
+            r#"{"effect":"status","code":429,"retry_after":2,"resources":["leases"],"probability":0.5}"#;
         let fault: Fault = serde_json::from_str(text).expect("parses");
         let expected = Effect::Status { code: 429, retry_after: 2 }.on(Scope::all().resources(&["leases"]));
         assert_eq!(fault, expected.probability(0.5));

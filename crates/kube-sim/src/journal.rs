@@ -92,7 +92,8 @@ impl Journal {
 }
 
 fn line(object: &Obj, version: u64, deleted: bool) -> Vec<u8> {
-    let mut entry = json!({"v": version, "r": object.resource.plural, "ns": object.key.namespace, "n": object.key.name});
+    let mut entry =
+        json!({"v": version, "r": object.resource.plural, "ns": object.key.namespace, "n": object.key.name});
     if let (Some(map), false) = (entry.as_object_mut(), deleted) {
         map.insert("o".to_owned(), object.value.clone());
     }

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::lifecycle::recorded;
 use crate::net::Net;
 use crate::object::{Key, as_map, child_mut};
+use crate::patch::fields::{self, Write};
 use crate::resource::{by_plural, nodes};
 use crate::schema::Shape;
 use crate::store::{Edit, Store};
-use crate::patch::fields::{self, Write};
 
 /// The kubelet's defaults, and the controller manager's.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,11 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Timing { lease: Duration::from_secs(10), heartbeat: Duration::from_secs(300), grace: Duration::from_secs(40) }
+        Timing {
+            lease: Duration::from_secs(10),
+            heartbeat: Duration::from_mins(5),
+            grace: Duration::from_secs(40),
+        }
     }
 }
 
@@ -69,7 +73,13 @@ impl Kubelets {
         // Kubelets of a cluster did not all start in the same instant.
         let beat_at = now + self.timing.heartbeat.mul_f64(fastrand::f64());
         let mut all = self.lock();
-        let kubelet = all.entry(node.to_owned()).or_insert(Kubelet { running: true, renew_at: now, beat_at, seen: now, before: None });
+        let kubelet = all.entry(node.to_owned()).or_insert(Kubelet {
+            running: true,
+            renew_at: now,
+            beat_at,
+            seen: now,
+            before: None,
+        });
         kubelet.running = true;
         kubelet.renew_at = now;
     }
@@ -81,14 +91,19 @@ impl Kubelets {
         match all.get_mut(node) {
             Some(kubelet) => kubelet.running = false,
             None => {
-                all.insert(node.to_owned(), Kubelet { running: false, renew_at: now, beat_at: now, seen: now, before: None });
+                all.insert(
+                    node.to_owned(),
+                    Kubelet { running: false, renew_at: now, beat_at: now, seen: now, before: None },
+                );
             }
         }
     }
 
     /// Lets time pass for all kubelets, for as long as the API server lives.
     pub(crate) async fn run(self: Arc<Self>, store: Arc<Store>, net: Arc<Net>) {
-        let tick = (self.timing.lease / 20).min(self.timing.grace / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let tick = (self.timing.lease / 20)
+            .min(self.timing.grace / 20)
+            .clamp(Duration::from_millis(5), Duration::from_millis(250));
         loop {
             tokio::time::sleep(tick).await;
             self.pass(&store, net.is_up());
@@ -196,7 +211,8 @@ fn restore(store: &Store, name: &str, before: &Value) {
     let now = crate::time::now();
     edit(store, name, "kubelet", |node| {
         for condition in conditions(node) {
-            let old = before.as_array().into_iter().flatten().find(|b| b.get("type") == condition.get("type"));
+            let old =
+                before.as_array().into_iter().flatten().find(|b| b.get("type") == condition.get("type"));
             let unknown = condition.get("reason") == Some(&json!("NodeStatusUnknown"));
             if let (Some(old), true) = (old, unknown) {
                 for field in ["status", "reason", "message"] {

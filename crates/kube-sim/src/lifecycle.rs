@@ -31,7 +31,9 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Follows all nodes for as long as the store lives.
 pub(crate) async fn run(store: Arc<Store>) {
     loop {
-        let Ok(mut nodes) = store.watch(nodes(), None, &Selector::default(), Start::Everything) else { return };
+        let Ok(mut nodes) = store.watch(nodes(), None, &Selector::default(), Start::Everything) else {
+            return;
+        };
         let mut dirty: BTreeSet<String> = nodes.initial.iter().map(|n| n.key.name.clone()).collect();
         // Cut off when it was too slow: then it begins anew with everything there is.
         loop {
@@ -80,7 +82,9 @@ pub(crate) fn recorded(old: &Value, mut new: Value, manager: &str, subresource: 
 fn wanted(node: &Value, effect: &str) -> Vec<&'static str> {
     let mut keys: Vec<&'static str> = BY_CONDITION
         .iter()
-        .filter(|(kind, status, _)| (effect == "NoSchedule" || *kind == "Ready") && condition(node, kind) == Some(status))
+        .filter(|(kind, status, _)| {
+            (effect == "NoSchedule" || *kind == "Ready") && condition(node, kind) == Some(status)
+        })
         .map(|(.., key)| *key)
         .collect();
     if effect == "NoSchedule" && node.pointer("/spec/unschedulable") == Some(&json!(true)) {

@@ -19,9 +19,9 @@ use serde_json::json;
 ///   kube-sim --nodes a,b,c --kubelets --tls --kubeconfig-out /tmp/kc --control 127.0.0.1:9911 &
 ///   KUBECONFIG=/tmp/kc kubectl get nodes -o wide
 ///   KUBECONFIG=/tmp/kc kubectl cordon a
-///   curl http://127.0.0.1:9911/                       # every switch
-///   curl -X POST http://127.0.0.1:9911/half-open      # open connections go dead, new ones work
-///   curl -X POST http://127.0.0.1:9911/heal
+///   curl <http://127.0.0.1:9911>/                       # every switch
+///   curl -X POST <http://127.0.0.1:9911/half-open>      # open connections go dead, new ones work
+///   curl -X POST <http://127.0.0.1:9911/heal>
 #[derive(Debug, Parser)]
 #[command(version, verbatim_doc_comment)]
 struct Arguments {
@@ -69,9 +69,11 @@ struct Arguments {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     lifecycle: bool,
 
-    /// Whether requests without a token are `system:anonymous` rather than 401.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    anonymous: bool,
+    /// Whether requests without a token are `system:anonymous` (403) rather than refused (401). Unless
+    /// given, they are with --tls, and over plain HTTP they are the administrator's, because kubectl
+    /// sends no token there.
+    #[arg(long)]
+    anonymous: Option<bool>,
 
     /// The administrator's token.
     #[arg(long, default_value = "sim-admin")]
@@ -90,7 +92,8 @@ struct Arguments {
 fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a duration such as 500ms, 10s or 5m"))?;
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text:?} is not a duration such as 500ms, 10s or 5m"))?;
     let seconds = match unit {
         "ms" => number / 1_000.0,
         "" | "s" => number,
@@ -98,7 +101,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => number * 3_600.0,
         _ => return Err(format!("{unit:?} is not one of ms, s, m, h")),
     };
-    Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero()).ok_or_else(|| "must be more than 0".to_owned())
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| "must be more than 0".to_owned())
 }
 
 /// `w-{1..3}` is w-1, w-2 and w-3.
@@ -127,8 +133,10 @@ fn builder(arguments: &Arguments) -> Builder {
         .grace(arguments.grace)
         .bookmark_interval(arguments.bookmark_interval)
         .lifecycle(arguments.lifecycle)
-        .anonymous(arguments.anonymous)
         .admin_token(&arguments.token);
+    if let Some(on) = arguments.anonymous {
+        builder = builder.anonymous(on);
+    }
     if let Some(path) = &arguments.state {
         builder = builder.state(path);
     }

@@ -75,7 +75,7 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
     let mut images = Vec::new();
     let mut size = base + 700;
     while size < shape.bytes {
-        let digest: String = (0..4).map(|_| format!("{:016x}", fastrand::u64(..))).collect();
+        let digest = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let repository = format!("registry.example.com/team-{}/service-{}", fastrand::u8(..), images.len());
         let image = json!({
             "names": [format!("{repository}@sha256:{digest}"), format!("{repository}:v1.{}.0", fastrand::u8(..))],
@@ -124,10 +124,10 @@ pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: 
     });
     match conditions.iter_mut().find(|c| c.get("type").and_then(Value::as_str) == Some(kind)) {
         Some(old) => {
-            if old.get("status") == fresh.get("status") {
-                if let (Some(map), Some(time)) = (fresh.as_object_mut(), old.get("lastTransitionTime")) {
-                    map.insert("lastTransitionTime".to_owned(), time.clone());
-                }
+            if old.get("status") == fresh.get("status")
+                && let (Some(map), Some(time)) = (fresh.as_object_mut(), old.get("lastTransitionTime"))
+            {
+                map.insert("lastTransitionTime".to_owned(), time.clone());
             }
             *old = fresh;
         }

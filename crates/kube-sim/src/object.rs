@@ -63,7 +63,8 @@ impl Object {
     /// `{"kind":"Node","apiVersion":"v1",`
     pub fn type_prefix(&self) -> Vec<u8> {
         let resource = self.resource;
-        format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version()).into_bytes()
+        format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version())
+            .into_bytes()
     }
 
     /// Bytes that this version keeps alive, roughly.

@@ -1,4 +1,4 @@
-//! OpenAPI v3, as far as kubectl reads it: which fields exist, which lists merge, and that patches
+//! `OpenAPI` v3, as far as kubectl reads it: which fields exist, which lists merge, and that patches
 //! take `fieldValidation`.
 
 use std::collections::hash_map::DefaultHasher;
@@ -33,7 +33,9 @@ pub(crate) fn find(path: &str) -> Option<String> {
 
 fn type_name(resource: &Resource, name: &str) -> String {
     match (name, resource.group) {
-        ("ObjectMeta" | "OwnerReference" | "LabelSelector", _) => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"),
+        ("ObjectMeta" | "OwnerReference" | "LabelSelector", _) => {
+            format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")
+        }
         (_, "") => format!("io.k8s.api.core.v1.{name}"),
         (_, group) => format!("io.k8s.api.{}.v1.{name}", group.split('.').next().unwrap_or_default()),
     }
@@ -44,22 +46,29 @@ fn document(group: &str) -> Value {
     for resource in RESOURCES.iter().filter(|r| r.group == group) {
         add_type(resource, resource.kind, &mut schemas);
         let id = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-        if let Some(map) = schemas.get_mut(&type_name(resource, resource.kind)).and_then(Value::as_object_mut) {
+        if let Some(map) = schemas.get_mut(&type_name(resource, resource.kind)).and_then(Value::as_object_mut)
+        {
             map.insert("x-kubernetes-group-version-kind".to_owned(), json!([id]));
         }
         let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
         let base = format!("/{}/{scope}{}", path_of(group), resource.plural);
-        paths.insert(base.clone(), json!({
-            "get": operation(resource, &id, "list", &[]),
-            "post": operation(resource, &id, "post", &WRITE),
-            "delete": operation(resource, &id, "deletecollection", &["dryRun"]),
-        }));
-        paths.insert(format!("{base}/{{name}}"), json!({
-            "get": operation(resource, &id, "get", &[]),
-            "put": operation(resource, &id, "put", &WRITE),
-            "patch": operation(resource, &id, "patch", &WRITE),
-            "delete": operation(resource, &id, "delete", &["dryRun"]),
-        }));
+        paths.insert(
+            base.clone(),
+            json!({
+                "get": operation(resource, &id, "list", &[]),
+                "post": operation(resource, &id, "post", &WRITE),
+                "delete": operation(resource, &id, "deletecollection", &["dryRun"]),
+            }),
+        );
+        paths.insert(
+            format!("{base}/{{name}}"),
+            json!({
+                "get": operation(resource, &id, "get", &[]),
+                "put": operation(resource, &id, "put", &WRITE),
+                "patch": operation(resource, &id, "patch", &WRITE),
+                "delete": operation(resource, &id, "delete", &["dryRun"]),
+            }),
+        );
     }
     json!({
         "openapi": "3.0.0",
@@ -72,7 +81,8 @@ fn document(group: &str) -> Value {
 const WRITE: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 
 fn operation(resource: &Resource, id: &Value, action: &str, parameters: &[&str]) -> Value {
-    let parameter = |name: &&str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let parameter =
+        |name: &&str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     let parameters: Vec<Value> = parameters.iter().map(parameter).collect();
     let mut operation = json!({
         "description": format!("{action} {}", resource.kind),

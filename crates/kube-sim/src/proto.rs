@@ -75,6 +75,7 @@ fn message(bytes: &[u8], known: &[(u64, &str, Reader)]) -> Option<Value> {
     Some(Value::Object(map))
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it is a Reader")]
 fn string(bytes: &[u8]) -> Option<Value> {
     Some(text(bytes))
 }
@@ -118,8 +119,12 @@ fn config_map(bytes: &[u8]) -> Option<Value> {
 }
 
 fn secret(bytes: &[u8]) -> Option<Value> {
-    let known: &[(u64, &str, Reader)] =
-        &[(1, "metadata", metadata), (2, "data", data_entry), (3, "type", string), (4, "stringData", text_entry)];
+    let known: &[(u64, &str, Reader)] = &[
+        (1, "metadata", metadata),
+        (2, "data", data_entry),
+        (3, "type", string),
+        (4, "stringData", text_entry),
+    ];
     message(bytes, known)
 }
 
@@ -127,6 +132,7 @@ fn preconditions(bytes: &[u8]) -> Option<Value> {
     message(bytes, &[(1, "uid", string), (2, "resourceVersion", string)])
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it is a Reader")]
 fn dry_run(bytes: &[u8]) -> Option<Value> {
     Some(json!([text(bytes)]))
 }
@@ -199,10 +205,14 @@ mod tests {
 
     #[test]
     fn an_eviction_is_read() {
-        let body = b"k8s\0\x0a\x15\x0a\x09policy/v1\x12\x08Eviction\x12\x0c\x0a\x0a\x0a\x01p\x12\x00\x1a\x03abc";
+        let body =
+            b"k8s\0\x0a\x15\x0a\x09policy/v1\x12\x08Eviction\x12\x0c\x0a\x0a\x0a\x01p\x12\x00\x1a\x03abc";
         let json = to_json(&Bytes::from_static(body)).expect("decodes");
         let value: Value = serde_json::from_slice(&json).expect("json");
-        assert_eq!(value, json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "generateName": "", "namespace": "abc"}}));
+        assert_eq!(
+            value,
+            json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "generateName": "", "namespace": "abc"}})
+        );
         assert!(to_json(&Bytes::from_static(b"k8s\0\xff\xff\xff")).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 /// One resource of one API group.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "one column each of a table")]
 pub struct Resource {
     /// API group; empty for the core group.
     pub group: &'static str,
@@ -89,6 +90,7 @@ const BASE: Resource = Resource {
 };
 
 /// Everything that is served, in discovery's order.
+#[rustfmt::skip]
 pub static RESOURCES: &[Resource] = &[
     Resource { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], hash: "qFsyl6wFWjQ=", ..BASE },
     Resource { plural: "endpoints", singular: "endpoints", kind: "Endpoints", short: &["ep"], hash: "fWeeMqaN/OA=", create_on_update: true, ..BASE },

@@ -1,5 +1,5 @@
 //! The shape of the served types: which fields exist, what they hold, and how lists merge.
-//! One table (fixtures/schema.txt) serves validation, patches, server-side apply and OpenAPI.
+//! One table (fixtures/schema.txt) serves validation, patches, server-side apply and `OpenAPI`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_named_and_dropped() {
-        let mut node = json!({"metadata": {"name": "a"}, "spec": {"foo": 1, "taints": [{"key": "k", "bar": 2}]}});
+        let mut node =
+            json!({"metadata": {"name": "a"}, "spec": {"foo": 1, "taints": [{"key": "k", "bar": 2}]}});
         let unknown = conform(&Shape::of(nodes()), &mut node).expect("types fit");
         assert_eq!(unknown, ["spec.taints[0].bar", "spec.foo"]);
         assert_eq!(node, json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k"}]}}));

@@ -32,9 +32,8 @@ enum Test {
 impl Selector {
     /// Parses both selectors for a resource.
     pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
-        let labels = parse_labels(labels).map_err(|why| {
-            Status::bad_request(format!("unable to parse requirement: {why}"))
-        })?;
+        let labels = parse_labels(labels)
+            .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
         Ok(Selector { labels, fields: parse_fields(resource, fields)? })
     }
 
@@ -59,7 +58,9 @@ impl Selector {
         self.fields.iter().all(|r| r.holds(Some(&field(object, &r.key))))
             && (self.labels.is_empty() || {
                 let labels = object.value.get("metadata").and_then(|m| m.get("labels"));
-                self.labels.iter().all(|r| r.holds(labels.and_then(|l| l.get(&r.key)).and_then(Value::as_str)))
+                self.labels
+                    .iter()
+                    .all(|r| r.holds(labels.and_then(|l| l.get(&r.key)).and_then(Value::as_str)))
             })
     }
 }
@@ -211,13 +212,18 @@ fn parse_label_term(term: &str) -> Result<Requirement, String> {
         if crate::validate::qualified_name(key).is_empty() {
             Ok(Requirement { key: key.to_owned(), test })
         } else {
-            Err(format!("<nil>: Invalid value: \"{key}\": {}", crate::validate::qualified_name(key).join("; ")))
+            Err(format!(
+                "<nil>: Invalid value: \"{key}\": {}",
+                crate::validate::qualified_name(key).join("; ")
+            ))
         }
     };
     let value = |text: &str| -> Result<String, String> {
         let text = text.trim();
         let faults = crate::validate::label_value(text);
-        if faults.is_empty() { Ok(text.to_owned()) } else {
+        if faults.is_empty() {
+            Ok(text.to_owned())
+        } else {
             Err(format!("values[0][]: Invalid value: \"{text}\": {}", faults.join("; ")))
         }
     };
@@ -269,9 +275,21 @@ mod tests {
     fn label_selectors_follow_kubectl() {
         let object = node(&json!({"x": "y", "n": "5", "a.b/c": ""}));
         let table = [
-            ("x=y", true), ("x==y", true), ("x!=y", false), ("x", true), ("!x", false), ("z!=1", true),
-            ("x in (a, y)", true), ("x notin (a,y)", false), ("q notin (a)", true), ("n>4", true),
-            ("n<4", false), ("x=y,n=5", true), ("x in (y),!z", true), ("a.b/c=", true), ("", true),
+            ("x=y", true),
+            ("x==y", true),
+            ("x!=y", false),
+            ("x", true),
+            ("!x", false),
+            ("z!=1", true),
+            ("x in (a, y)", true),
+            ("x notin (a,y)", false),
+            ("q notin (a)", true),
+            ("n>4", true),
+            ("n<4", false),
+            ("x=y,n=5", true),
+            ("x in (y),!z", true),
+            ("a.b/c=", true),
+            ("", true),
         ];
         for (text, expected) in table {
             let selector = Selector::parse(by_plural("nodes"), text, "").expect(text);

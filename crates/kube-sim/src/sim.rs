@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -16,12 +16,11 @@ use crate::counters::Counters;
 use crate::fault::Faults;
 use crate::kubeconfig;
 use crate::kubelet::Kubelets;
-use crate::lifecycle::recorded;
 use crate::net::Net;
 use crate::net::tls::TlsError;
-use crate::node::{self, NodeShape};
+use crate::node::NodeShape;
 use crate::object::{Key, meta_mut, meta_str};
-use crate::resource::{Resource, by_plural, find_kind, nodes};
+use crate::resource::{by_plural, find_kind};
 use crate::status::Status;
 use crate::store::{Edit, Store};
 
@@ -30,9 +29,9 @@ pub(crate) struct Inner {
     pub(crate) net: Arc<Net>,
     kubelets: Arc<Kubelets>,
     admin: String,
-    shape: NodeShape,
-    with_kubelets: bool,
-    made: AtomicUsize,
+    pub(crate) shape: NodeShape,
+    pub(crate) with_kubelets: bool,
+    pub(crate) made: AtomicUsize,
     control: Mutex<Option<SocketAddr>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -63,7 +62,7 @@ impl Drop for Inner {
 /// [`Sim::shutdown`] or the end of its runtime.
 #[derive(Clone)]
 pub struct Sim {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Sim {
@@ -80,10 +79,11 @@ impl Sim {
 
     pub(crate) fn seed(&self) {
         for object in base_objects() {
-            let there = find_kind("v1", object.get("kind").and_then(Value::as_str).unwrap_or_default()).is_some_and(|r| {
-                let text = |field| meta_str(&object, field).unwrap_or_default();
-                self.store().get(r, &Key::new(text("namespace"), text("name"))).is_some()
-            });
+            let there = find_kind("v1", object.get("kind").and_then(Value::as_str).unwrap_or_default())
+                .is_some_and(|r| {
+                    let text = |field| meta_str(&object, field).unwrap_or_default();
+                    self.store().get(r, &Key::new(text("namespace"), text("name"))).is_some()
+                });
             if !there {
                 let _ = self.apply(object);
             }
@@ -181,19 +181,26 @@ impl Sim {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(Status::no_resource)?;
         let of = |field| meta_str(&object, field).unwrap_or_default().to_owned();
-        let namespace = if resource.namespaced && of("namespace").is_empty() { "default".to_owned() } else { of("namespace") };
+        let namespace = if resource.namespaced && of("namespace").is_empty() {
+            "default".to_owned()
+        } else {
+            of("namespace")
+        };
         let name = of("name");
         if resource.namespaced {
             meta_mut(&mut object).insert("namespace".to_owned(), json!(namespace));
         }
         let (stored, _) = self.store().write(resource, &Key::new(namespace, name), |old| {
             let (uid, created) = match old {
-                Some(old) => (old.meta("uid").map(str::to_owned), old.meta("creationTimestamp").map(str::to_owned)),
+                Some(old) => {
+                    (old.meta("uid").map(str::to_owned), old.meta("creationTimestamp").map(str::to_owned))
+                }
                 None => (None, None),
             };
             let meta = meta_mut(&mut object);
             meta.entry("uid").or_insert_with(|| json!(uid.unwrap_or_else(crate::object::uuid)));
-            meta.entry("creationTimestamp").or_insert_with(|| json!(created.unwrap_or_else(crate::time::now)));
+            meta.entry("creationTimestamp")
+                .or_insert_with(|| json!(created.unwrap_or_else(crate::time::now)));
             Ok(Edit::Put(object))
         })?;
         stored.map(|o| o.value.clone()).ok_or_else(Status::no_resource)
@@ -207,110 +214,9 @@ impl Sim {
     /// Deletes an object without ceremony. False if it was not there.
     pub fn delete(&self, plural: &str, namespace: &str, name: &str) -> bool {
         let resource = by_plural(plural);
-        self.store().write(resource, &Key::new(namespace, name), |_| Ok(Edit::Remove)).is_ok_and(|(_, gone)| gone)
-    }
-
-    // --- nodes ---
-
-    /// A node.
-    pub fn node(&self, name: &str) -> Option<Value> {
-        self.get("nodes", "", name)
-    }
-
-    /// Adds a Ready node (with a kubelet, if the simulator was built with them).
-    pub fn add_node(&self, name: &str) {
-        let index = self.inner.made.fetch_add(1, Ordering::Relaxed);
-        let _ = self.apply(node::make(name, index, &self.inner.shape));
-        if self.inner.with_kubelets {
-            self.start_kubelet(name);
-        }
-    }
-
-    /// Deletes a node and its Lease.
-    pub fn delete_node(&self, name: &str) -> bool {
-        self.delete("leases", "kube-node-lease", name);
-        self.delete("nodes", "", name)
-    }
-
-    /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
-    pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
-        let nodes: &'static Resource = nodes();
-        let written = self.store().write(nodes, &Key::new("", name), |old| {
-            let Some(old) = old else { return Err(Status::not_found(nodes.subject(name))) };
-            let mut new = old.value.clone();
-            edit(&mut new);
-            Ok(recorded(&old.value, new, manager, ""))
-        });
-        written.is_ok()
-    }
-
-    /// Sets `spec.unschedulable`, as `kubectl cordon` does.
-    pub fn cordon(&self, name: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            crate::object::child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
-        })
-    }
-
-    /// Takes it away again.
-    pub fn uncordon(&self, name: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            crate::object::child_mut(node, "spec").remove("unschedulable");
-        })
-    }
-
-    /// Sets the Ready condition: `set_ready("a", "False", "KubeletNotReady")`.
-    pub fn set_ready(&self, name: &str, status: &str, reason: &str) -> bool {
-        self.set_condition(name, "Ready", status, reason)
-    }
-
-    /// Sets any condition.
-    pub fn set_condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> bool {
-        self.edit_node(name, "kubelet", |node| node::set_condition(node, kind, status, reason, "set by the simulator"))
-    }
-
-    /// Takes a condition away.
-    pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
-        self.edit_node(name, "kubelet", |node| {
-            if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {
-                all.retain(|c| c.get("type").and_then(Value::as_str) != Some(kind));
-            }
-        })
-    }
-
-    /// Adds a taint, or replaces the one with the same key and effect.
-    pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            let taints = crate::object::child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
-            if let Value::Array(all) = taints {
-                all.retain(|t| !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect))));
-                all.push(json!({"key": key, "value": value, "effect": effect}));
-            }
-        })
-    }
-
-    /// Takes all taints with a key away.
-    pub fn untaint(&self, name: &str, key: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            let spec = crate::object::child_mut(node, "spec");
-            if let Some(Value::Array(all)) = spec.get_mut("taints") {
-                all.retain(|t| t.get("key") != Some(&json!(key)));
-                if all.is_empty() {
-                    spec.remove("taints");
-                }
-            }
-        })
-    }
-
-    /// Sets a label, or takes it away with `None`.
-    pub fn label(&self, name: &str, key: &str, value: Option<&str>) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            let labels = meta_mut(node).entry("labels").or_insert_with(|| json!({}));
-            let labels = crate::object::as_map(labels);
-            match value {
-                Some(value) => labels.insert(key.to_owned(), json!(value)),
-                None => labels.remove(key),
-            };
-        })
+        self.store()
+            .write(resource, &Key::new(namespace, name), |_| Ok(Edit::Remove))
+            .is_ok_and(|(_, gone)| gone)
     }
 
     // --- kubelets ---

@@ -3,14 +3,20 @@
 use http::StatusCode;
 use serde::Serialize;
 
-/// A Kubernetes `metav1.Status`, with its keys in the order the API server writes them.
+/// A Kubernetes `metav1.Status`: one pointer, because it is the error of nearly everything.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Status(Box<Content>);
+
+/// What a [`Status`] says, with its keys in the order the API server writes them.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct Content {
     kind: &'static str,
     api_version: &'static str,
     metadata: ListMeta,
-    status: &'static str,
+    #[serde(rename = "status")]
+    outcome: &'static str,
     /// The sentence shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -19,7 +25,7 @@ pub struct Status {
     pub reason: &'static str,
     /// What the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Box<Details>>,
+    pub details: Option<Details>,
     /// The HTTP status code; left out on success, as the API server does for deletions.
     #[serde(skip_serializing_if = "is_zero")]
     pub code: u16,
@@ -106,23 +112,31 @@ impl Subject<'_> {
     }
 }
 
+impl std::ops::Deref for Status {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.0
+    }
+}
+
 impl Status {
     /// A failure without details.
     pub fn failure(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Status {
+        Status(Box::new(Content {
             kind: "Status",
             api_version: "v1",
             metadata: ListMeta::default(),
-            status: "Failure",
+            outcome: "Failure",
             message: message.into(),
             reason,
             details: None,
             code: code.as_u16(),
-        }
+        }))
     }
 
     fn with(mut self, details: Details) -> Self {
-        self.details = Some(Box::new(details));
+        self.0.details = Some(details);
         self
     }
 
@@ -142,15 +156,15 @@ impl Status {
     /// `{"status":"Success"}` with details, as a deletion answers.
     pub fn deleted(subject: Subject<'_>, uid: &str) -> Self {
         let mut status = Self::failure(StatusCode::OK, "", "");
-        status.status = "Success";
-        status.code = 0;
+        status.0.outcome = "Success";
+        status.0.code = 0;
         status.with(Details { uid: uid.to_owned(), ..subject.details() })
     }
 
     /// `{"status":"Success","code":201}`, as an eviction answers.
     pub fn created() -> Self {
         let mut status = Self::failure(StatusCode::CREATED, "", "");
-        status.status = "Success";
+        status.0.outcome = "Success";
         status
     }
 
@@ -212,11 +226,8 @@ impl Status {
 
     /// 409 for an update from an old state; `why` is the last clause.
     pub fn conflict(subject: Subject<'_>, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{}\": {why}",
-            subject.qualified(),
-            subject.name
-        );
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{}\": {why}", subject.qualified(), subject.name);
         Self::failure(StatusCode::CONFLICT, "Conflict", message).with(subject.details())
     }
 
@@ -234,7 +245,8 @@ impl Status {
         let message = if let ([cause], true) = (causes.as_slice(), one) {
             format!("Apply failed with 1 conflict: {}: {}", cause.message, cause.field)
         } else {
-            let lines: Vec<String> = causes.iter().map(|c| format!("\n- {}: {}", c.message, c.field)).collect();
+            let lines: Vec<String> =
+                causes.iter().map(|c| format!("\n- {}: {}", c.message, c.field)).collect();
             format!("Apply failed with {} conflicts: {}", causes.len(), lines.join(""))
         };
         Self::failure(StatusCode::CONFLICT, "Conflict", message)
@@ -255,7 +267,7 @@ impl Status {
              objects that were created, modified, or deleted between the time the first chunk was returned and \
              now may show up in the list.",
         );
-        status.metadata.token = token;
+        status.0.metadata.token = token;
         status
     }
 
@@ -272,12 +284,9 @@ impl Status {
     }
 
     /// 415 for a body that cannot be decoded.
-    pub fn undecodable(media_type: &str) -> Self {
-        let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: {}",
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-        );
-        let _ = media_type;
+    pub fn undecodable() -> Self {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
@@ -296,7 +305,8 @@ impl Status {
                 lines.push(line);
             }
         }
-        let all = if let [line] = lines.as_slice() { line.clone() } else { format!("[{}]", lines.join(", ")) };
+        let all =
+            if let [line] = lines.as_slice() { line.clone() } else { format!("[{}]", lines.join(", ")) };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let details = Details {
             name: name.to_owned(),

@@ -280,17 +280,14 @@ impl Store {
         let (sender, feed) = mpsc::channel(self.limits.watch_queue);
         let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
         let slots = state.watchers.entry(resource.plural).or_default();
-        match selector.name() {
-            Some(name) => {
-                // Watches of one name come and go; their slots are cleared when they are found closed.
-                let same = slots.by_name.entry(name.to_owned()).or_default();
-                same.retain(|s| !s.feed.is_closed());
-                same.push(slot);
-            }
-            None => {
-                slots.all.retain(|s| !s.feed.is_closed());
-                slots.all.push(slot);
-            }
+        if let Some(name) = selector.name() {
+            // Watches of one name come and go; their slots are cleared when they are found closed.
+            let same = slots.by_name.entry(name.to_owned()).or_default();
+            same.retain(|s| !s.feed.is_closed());
+            same.push(slot);
+        } else {
+            slots.all.retain(|s| !s.feed.is_closed());
+            slots.all.push(slot);
         }
         Ok(Subscription { initial, replay, version: state.version, feed })
     }
@@ -321,7 +318,9 @@ impl Store {
 impl State {
     fn select(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
         let Some(all) = self.objects.get(resource.plural) else { return Vec::new() };
-        if let (Some(name), Some(namespace)) = (selector.name(), namespace.or((!resource.namespaced).then_some(""))) {
+        if let (Some(name), Some(namespace)) =
+            (selector.name(), namespace.or((!resource.namespaced).then_some("")))
+        {
             let one = all.get(&Key::new(namespace, name));
             return one.filter(|o| selector.matches(o)).cloned().into_iter().collect();
         }

@@ -55,7 +55,14 @@ fn drop_nulls(value: &mut Value) {
 /// Makes a new object ready to be stored.
 pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: bool) {
     let meta = meta_mut(object);
-    for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields"] {
+    for field in [
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+        "managedFields",
+    ] {
         meta.remove(field);
     }
     meta.insert("uid".to_owned(), Value::String(crate::object::uuid()));
@@ -97,10 +104,12 @@ fn node(object: &mut Value, taint: bool) {
         // The TaintNodesByCondition admission plugin.
         let taints = child_mut(object, "spec").entry("taints").or_insert_with(|| json!([]));
         let fresh = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-        if let Some(taints) = taints.as_array_mut() {
-            if !taints.iter().any(|t| t.get("key") == fresh.get("key") && t.get("effect") == fresh.get("effect")) {
-                taints.push(fresh);
-            }
+        if let Some(taints) = taints.as_array_mut()
+            && !taints
+                .iter()
+                .any(|t| t.get("key") == fresh.get("key") && t.get("effect") == fresh.get("effect"))
+        {
+            taints.push(fresh);
         }
     }
 }
@@ -163,7 +172,10 @@ fn pod(object: &mut Value) {
 
 fn service(object: &mut Value) {
     let spec = child_mut(object, "spec");
-    defaults(spec, json!({"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}));
+    defaults(
+        spec,
+        json!({"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}),
+    );
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     if kind != "ExternalName" {
         let ip = format!("10.96.{}.{}", fastrand::u8(..), fastrand::u8(1..255));
@@ -204,10 +216,8 @@ fn secret(object: &mut Value) {
 
 /// Makes an update ready to be stored over `old`: what the client cannot change is put back.
 pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_only: bool) {
-    let kept: Vec<(&str, Option<Value>)> = KEPT
-        .iter()
-        .map(|field| (*field, old.pointer(&format!("/metadata/{field}")).cloned()))
-        .collect();
+    let kept: Vec<(&str, Option<Value>)> =
+        KEPT.iter().map(|field| (*field, old.pointer(&format!("/metadata/{field}")).cloned())).collect();
     let meta = meta_mut(new);
     for (field, value) in kept {
         match value {

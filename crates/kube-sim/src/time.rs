@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn ages_read_as_kubectl_prints_them() {
-        let ages = [(5, "5s"), (119, "119s"), (125, "2m5s"), (3_000, "50m"), (10_800, "3h"), (180_000, "2d2h")];
+        let ages =
+            [(5, "5s"), (119, "119s"), (125, "2m5s"), (3_000, "50m"), (10_800, "3h"), (180_000, "2d2h")];
         for (seconds, text) in ages {
             assert_eq!(human(seconds), text);
         }

@@ -19,7 +19,11 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// A field that has a value of the wrong form.
 pub(crate) fn invalid_value(field: impl Into<String>, value: &str, why: &str) -> Cause {
-    Cause { reason: "FieldValueInvalid", message: format!("Invalid value: {value}: {why}"), field: field.into() }
+    Cause {
+        reason: "FieldValueInvalid",
+        message: format!("Invalid value: {value}: {why}"),
+        field: field.into(),
+    }
 }
 
 /// A field that must be there.
@@ -60,9 +64,9 @@ pub(crate) fn label_value(text: &str) -> Vec<&'static str> {
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match text.split_once('/') {
-        Some((prefix, _)) if prefix.is_empty() => {
+        Some(("", name)) => {
             faults.push("prefix part must be non-empty".to_owned());
-            text.split_once('/').map_or("", |(_, name)| name)
+            name
         }
         Some((prefix, name)) => {
             if !subdomain(prefix) {
@@ -136,7 +140,11 @@ fn taint_causes(node: &Value) -> Vec<Cause> {
             let all: Vec<String> = EFFECTS.iter().map(|e| quoted(e)).collect();
             causes.push(Cause {
                 reason: "FieldValueNotSupported",
-                message: format!("Unsupported value: {}: supported values: {}", quoted(effect), all.join(", ")),
+                message: format!(
+                    "Unsupported value: {}: supported values: {}",
+                    quoted(effect),
+                    all.join(", ")
+                ),
                 field: path("effect"),
             });
         }

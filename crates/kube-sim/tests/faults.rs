@@ -1,4 +1,12 @@
 //! Each fault switch does what it says, and stops when it is switched off.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "a test that cannot go on says why and fails"
+)]
 
 mod common;
 
@@ -80,10 +88,14 @@ async fn half_open_packets_vanish_so_that_the_kernel_notices() {
     let mut stream = TcpStream::connect(sim.address()).await.expect("connects");
     until("it is admitted", || sim.counters().read().connections == 1).await;
     let socket = socket2::SockRef::from(&stream);
-    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(1)).with_interval(Duration::from_secs(1)).with_retries(2);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(1))
+        .with_interval(Duration::from_secs(1))
+        .with_retries(2);
     socket.set_tcp_keepalive(&keepalive).expect("keep-alive");
     sim.half_open();
-    let ended = tokio::time::timeout(common::DEADLINE, stream.read(&mut [0])).await.expect("the kernel gives up");
+    let ended =
+        tokio::time::timeout(common::DEADLINE, stream.read(&mut [0])).await.expect("the kernel gives up");
     assert_eq!(ended.expect_err("not an orderly end").kind(), std::io::ErrorKind::TimedOut);
 }
 
@@ -92,7 +104,10 @@ async fn new_connections_vanish_and_old_ones_go_on() {
     let sim = sim().await;
     let mut stream = watching(&sim).await;
     sim.blackhole_new().expect("a filter");
-    assert!(tokio::time::timeout(SHORT, TcpStream::connect(sim.address())).await.is_err(), "not even accepted");
+    assert!(
+        tokio::time::timeout(SHORT, TcpStream::connect(sim.address())).await.is_err(),
+        "not even accepted"
+    );
     sim.cordon("a");
     assert_eq!(stream.next().await.event()["type"], "MODIFIED");
     sim.heal();
@@ -104,7 +119,8 @@ async fn new_connections_vanish_and_old_ones_go_on() {
 
 #[tokio::test]
 async fn deaf_watches_hear_nothing_while_everything_else_works() {
-    let sim = start(Sim::builder().node("a").lifecycle(false).bookmark_interval(Duration::from_millis(20))).await;
+    let sim =
+        start(Sim::builder().node("a").lifecycle(false).bookmark_interval(Duration::from_millis(20))).await;
     let scope = || Scope::all().resources(&["nodes"]);
     let mut stream = watching(&sim).await;
     let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(scope()));
@@ -208,7 +224,11 @@ async fn the_control_api_works_while_the_api_is_dead() {
     let call = |arguments: &'static [&'static str], path: &'static str| {
         let url = format!("{control}{path}");
         async move {
-            let output = tokio::process::Command::new("curl").args(["-s", "-m", "20"]).args(arguments).arg(url).output();
+            let output = tokio::process::Command::new("curl")
+                .args(["-s", "-m", "20"])
+                .args(arguments)
+                .arg(url)
+                .output();
             String::from_utf8(output.await.expect("curl runs").stdout).expect("text")
         }
     };
@@ -234,7 +254,11 @@ async fn the_control_api_works_while_the_api_is_dead() {
 
 #[tokio::test]
 async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
-    let build = Sim::builder().node("a").kubelets(true).lease_interval(Duration::from_millis(20)).grace(Duration::from_millis(200));
+    let build = Sim::builder()
+        .node("a")
+        .kubelets(true)
+        .lease_interval(Duration::from_millis(20))
+        .grace(Duration::from_millis(200));
     let sim = start(build).await;
     let ready = |wanted: &'static str| {
         let sim = sim.clone();

@@ -1,4 +1,12 @@
 //! What can be read, compared with what a real API server answered.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "a test that cannot go on says why and fails"
+)]
 
 mod common;
 
@@ -11,7 +19,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 #[tokio::test]
 async fn errors_are_the_captured_ones() {
-    let sim = start(Sim::builder().node("lab-node")).await;
+    let sim = start(Sim::builder().node("lab-node").anonymous(true)).await;
     sim.service_account("viewer", "cap", "viewer", Vec::new());
     let merge = [("Content-Type", "application/merge-patch+json")];
     let plain = [("Content-Type", "text/plain")];
@@ -79,10 +87,13 @@ async fn objects_lists_and_metadata_have_the_captured_shape() {
     let (sim, node) = captured_node().await;
     let answer = get(&sim, "/api/v1/nodes/lab-node").await;
     assert_eq!(without_version(answer.json()), without_version(node));
-    assert!(answer.text().starts_with("{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"lab-node\",\"uid\":"));
+    assert!(answer.text().starts_with(
+        "{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"lab-node\",\"uid\":"
+    ));
     assert_eq!(answer.header("Transfer-Encoding"), Some("chunked"), "more than Go buffers");
 
-    let list = get(&sim, "/api/v1/nodes?fieldSelector=metadata.name%3Dlab-node&limit=500&resourceVersion=0").await;
+    let list =
+        get(&sim, "/api/v1/nodes?fieldSelector=metadata.name%3Dlab-node&limit=500&resourceVersion=0").await;
     let expected: Value = serde_json::from_str(&captured("node-list-rv0").1).expect("a list");
     assert_eq!(without_version(list.json()), without_version(expected));
     assert!(list.text().contains("\"items\":[{\"metadata\":"), "items have no kind");
@@ -90,7 +101,10 @@ async fn objects_lists_and_metadata_have_the_captured_shape() {
     let empty = get(&sim, "/api/v1/nodes?fieldSelector=metadata.name%3Dnope").await;
     let expected = captured("node-list-empty").1.replace("1664", &sim.store().version().to_string());
     assert_eq!(empty.text().trim_end(), expected);
-    assert_eq!(empty.header("Content-Length"), Some("87").map(|_| (expected.len() + 1).to_string()).as_deref());
+    assert_eq!(
+        empty.header("Content-Length"),
+        Some("87").map(|_| (expected.len() + 1).to_string()).as_deref()
+    );
 
     let path = "/api/v1/nodes/lab-node?resourceVersion=0";
     let metadata = send(&sim, "GET", path, &[("Accept", METADATA)], "").await;
@@ -98,7 +112,10 @@ async fn objects_lists_and_metadata_have_the_captured_shape() {
     assert_eq!(without_version(metadata.json()), without_version(expected));
 
     let all = send(&sim, "GET", "/api/v1/nodes", &[("Accept", METADATA)], "").await.json();
-    assert_eq!((&all["kind"], &all["items"][0]["kind"]), (&json!("PartialObjectMetadataList"), &json!("PartialObjectMetadata")));
+    assert_eq!(
+        (&all["kind"], &all["items"][0]["kind"]),
+        (&json!("PartialObjectMetadataList"), &json!("PartialObjectMetadata"))
+    );
 }
 
 #[tokio::test]
@@ -149,7 +166,8 @@ async fn discovery_and_health_answer_as_captured() {
     }
     for path in ["coordination.k8s.io", "discovery.k8s.io"] {
         let list = get(&sim, &format!("/apis/{path}/v1")).await.json();
-        let expected: Value = serde_json::from_str(&captured(&format!("get-apis-{path}-v1")).1).expect("json");
+        let expected: Value =
+            serde_json::from_str(&captured(&format!("get-apis-{path}-v1")).1).expect("json");
         assert_eq!(list, expected);
     }
     // Everything advertised is also in the real server's discovery, word for word.
@@ -160,7 +178,10 @@ async fn discovery_and_health_answer_as_captured() {
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     for (path, fixture) in [("/api", "get-api-aggregated"), ("/apis", "get-apis-aggregated")] {
         let ours = send(&sim, "GET", path, &[("Accept", accept)], "").await;
-        assert_eq!(ours.header("Content-Type"), Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"));
+        assert_eq!(
+            ours.header("Content-Type"),
+            Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+        );
         let real: Value = serde_json::from_str(&captured(fixture).1).expect("json");
         for group in ours.json()["items"].as_array().expect("groups") {
             let same = |g: &&Value| g["metadata"] == group["metadata"];

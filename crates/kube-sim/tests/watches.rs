@@ -1,4 +1,12 @@
 //! Watch streams, compared with captured ones.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "a test that cannot go on says why and fails"
+)]
 
 mod common;
 
@@ -23,8 +31,10 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
-    let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_secs(60))).await;
-    let path = format!("{ONE}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=4");
+    let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_mins(1))).await;
+    let path = format!(
+        "{ONE}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=4"
+    );
     let mut stream = watch(&sim, &path).await;
     let (added, mark) = (stream.next().await.event(), stream.next().await.event());
     sim.cordon("lab-node");
@@ -36,13 +46,17 @@ async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
     assert_eq!(cordoned["object"]["spec"], real[2]["object"]["spec"]);
     assert_eq!(tainted["object"]["spec"]["taints"][0]["key"], real[3]["object"]["spec"]["taints"][0]["key"]);
     let with = |mut event: Value, version: &Value| {
-        event["object"]["metadata"]["resourceVersion"] = version["object"]["metadata"]["resourceVersion"].clone();
+        event["object"]["metadata"]["resourceVersion"] =
+            version["object"]["metadata"]["resourceVersion"].clone();
         event
     };
     assert_eq!(mark, with(real[1].clone(), &mark), "initial-events-end");
     let bookmark = real.last().expect("a bookmark").clone();
     assert_eq!(last, with(bookmark, &last), "the bookmark before the timeout");
-    assert_eq!(last["object"]["metadata"]["resourceVersion"], tainted["object"]["metadata"]["resourceVersion"]);
+    assert_eq!(
+        last["object"]["metadata"]["resourceVersion"],
+        tainted["object"]["metadata"]["resourceVersion"]
+    );
 }
 
 #[tokio::test]
@@ -59,7 +73,9 @@ async fn bookmarks_come_at_their_interval_and_only_if_allowed() {
 
 #[tokio::test]
 async fn a_lease_watch_begins_as_captured() {
-    let sim = start(Sim::builder().node("lab-node").kubelets(true).lease_interval(Duration::from_millis(100))).await;
+    let sim =
+        start(Sim::builder().node("lab-node").kubelets(true).lease_interval(Duration::from_millis(100)))
+            .await;
     until("the first renewal", || sim.get("leases", "kube-node-lease", "lab-node").is_some()).await;
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1&fieldSelector=metadata.name%3Dlab-node&allowWatchBookmarks=true";
     let mut stream = watch(&sim, path).await;
@@ -69,7 +85,8 @@ async fn a_lease_watch_begins_as_captured() {
         assert_eq!(event["type"], expected["type"]);
         let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&event), keys(expected));
-        let spec = |v: &Value| v["object"]["spec"].as_object().expect("spec").keys().cloned().collect::<Vec<_>>();
+        let spec =
+            |v: &Value| v["object"]["spec"].as_object().expect("spec").keys().cloned().collect::<Vec<_>>();
         assert_eq!(spec(&event), spec(expected));
     }
 }
@@ -104,10 +121,17 @@ async fn a_node_comes_and_goes_as_captured() {
     }
     let before = sim.store().version();
     let answer = common::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
-    assert_eq!((answer["status"].as_str(), answer["details"]["kind"].as_str()), (Some("Success"), Some("nodes")));
+    assert_eq!(
+        (answer["status"].as_str(), answer["details"]["kind"].as_str()),
+        (Some("Success"), Some("nodes"))
+    );
     let gone = stream.next().await.event();
     assert_eq!(gone["type"], "DELETED");
-    assert_eq!(gone["object"]["metadata"]["resourceVersion"], json!((before + 1).to_string()), "a new version");
+    assert_eq!(
+        gone["object"]["metadata"]["resourceVersion"],
+        json!((before + 1).to_string()),
+        "a new version"
+    );
 }
 
 #[tokio::test]
@@ -153,9 +177,13 @@ async fn tables_and_metadata_stream_as_captured() {
         sim.cordon("lab-node");
         let second = stream.next().await.event();
         for (ours, theirs) in [(&first, &real[0]), (&second, &real[1])] {
-            let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
+            let keys =
+                |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
             assert_eq!((&ours["type"], keys(ours)), (&theirs["type"], keys(theirs)), "{fixture}");
-            assert_eq!(ours["object"]["columnDefinitions"], theirs["object"]["columnDefinitions"], "{fixture}");
+            assert_eq!(
+                ours["object"]["columnDefinitions"], theirs["object"]["columnDefinitions"],
+                "{fixture}"
+            );
         }
         sim.uncordon("lab-node");
         until("the taint is gone", || sim.node("lab-node").expect("a node")["spec"] == json!({})).await;
@@ -189,7 +217,10 @@ async fn a_thousand_watches_see_a_cordon() {
     let version = sim.store().version();
     let mut streams = Vec::new();
     for n in 0..1_000 {
-        let path = format!("/api/v1/nodes?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3Dn-{}", n % 20);
+        let path = format!(
+            "/api/v1/nodes?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3Dn-{}",
+            n % 20
+        );
         streams.push(watch(&sim, &path).await);
     }
     for n in 0..20 {

@@ -1,4 +1,12 @@
 //! Writes: conflicts, patches, subresources, dry runs, deletions.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "a test that cannot go on says why and fails"
+)]
 
 mod common;
 
@@ -34,8 +42,18 @@ async fn each_patch_type_changes_what_it_says() {
     let table: [(&[(&str, &str)], &str, &str, Value); 5] = [
         (&MERGE, r#"{"spec":{"unschedulable":true}}"#, "/spec/unschedulable", json!(true)),
         (&STRATEGIC, r#"{"spec":{"unschedulable":null}}"#, "/spec", json!({})),
-        (&JSON_PATCH, r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#, "/metadata/labels/a", json!("b")),
-        (&STRATEGIC, r#"{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}"#, "/spec/taints/0/key", json!("k")),
+        (
+            &JSON_PATCH,
+            r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#,
+            "/metadata/labels/a",
+            json!("b"),
+        ),
+        (
+            &STRATEGIC,
+            r#"{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}"#,
+            "/spec/taints/0/key",
+            json!("k"),
+        ),
         (&MERGE, r#"{"spec":{"taints":null,"unschedulable":false}}"#, "/spec", json!({})),
     ];
     for (headers, patch, path, expected) in table {
@@ -43,19 +61,27 @@ async fn each_patch_type_changes_what_it_says() {
         assert_eq!(answer.code, 200, "{}", answer.text());
         assert_eq!(answer.json().pointer(path), Some(&expected), "{patch}");
     }
-    let failed = send(&sim, "PATCH", LAB, &JSON_PATCH, r#"[{"op":"test","path":"/kind","value":"Pod"}]"#).await;
+    let failed =
+        send(&sim, "PATCH", LAB, &JSON_PATCH, r#"[{"op":"test","path":"/kind","value":"Pod"}]"#).await;
     assert_eq!((failed.code, failed.json()["reason"].as_str()), (422, Some("Invalid")));
 }
 
 #[tokio::test]
 async fn status_has_its_own_door() {
     let sim = sim().await;
-    let ready = r#"{"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False"}]}}"#;
+    let ready =
+        r#"{"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False"}]}}"#;
     let main = send(&sim, "PATCH", LAB, &STRATEGIC, ready).await.json();
-    assert_eq!((&main["spec"]["unschedulable"], &main["status"]["conditions"][3]["status"]), (&json!(true), &json!("True")));
+    assert_eq!(
+        (&main["spec"]["unschedulable"], &main["status"]["conditions"][3]["status"]),
+        (&json!(true), &json!("True"))
+    );
     let other = ready.replace("true", "false");
     let status = send(&sim, "PATCH", &format!("{LAB}/status"), &STRATEGIC, &other).await.json();
-    assert_eq!((&status["spec"]["unschedulable"], &status["status"]["conditions"][3]["status"]), (&json!(true), &json!("False")));
+    assert_eq!(
+        (&status["spec"]["unschedulable"], &status["status"]["conditions"][3]["status"]),
+        (&json!(true), &json!("False"))
+    );
     assert_eq!(status["status"]["conditions"][3]["reason"], "KubeletReady", "conditions merge by type");
 }
 
@@ -65,7 +91,9 @@ async fn a_write_that_changes_nothing_makes_no_version() {
     send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
     let before = sim.store().version();
     send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
-    let dry = send(&sim, "PATCH", &format!("{LAB}?dryRun=All"), &MERGE, r#"{"metadata":{"labels":{"x":"z"}}}"#).await;
+    let dry =
+        send(&sim, "PATCH", &format!("{LAB}?dryRun=All"), &MERGE, r#"{"metadata":{"labels":{"x":"z"}}}"#)
+            .await;
     assert_eq!(dry.json()["metadata"]["labels"]["x"], "z");
     let new = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"new"}}"#;
     assert_eq!(send(&sim, "POST", "/api/v1/nodes?dryRun=All", &[], new).await.code, 201);
@@ -80,14 +108,23 @@ async fn creations_are_checked() {
         (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"lab-node"}}"#, 409, "AlreadyExists"),
         (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"A_b"}}"#, 422, "Invalid"),
         (r#"{"kind":"Node","apiVersion":"v1","metadata":{}}"#, 422, "Invalid"),
-        (r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":{"unschedulable":"yes"}}"#, 400, "BadRequest"),
+        (
+            r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":{"unschedulable":"yes"}}"#,
+            400,
+            "BadRequest",
+        ),
         (r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"n"}}"#, 400, "BadRequest"),
         (r#"{"apiVersion":"v1","metadata":{"name":"n"}}"#, 400, "BadRequest"),
         ("nonsense", 400, "BadRequest"),
     ];
     for (body, code, reason) in table {
         let answer = post(body).await;
-        assert_eq!((answer.code, answer.json()["reason"].as_str()), (code, Some(reason)), "{body}: {}", answer.text());
+        assert_eq!(
+            (answer.code, answer.json()["reason"].as_str()),
+            (code, Some(reason)),
+            "{body}: {}",
+            answer.text()
+        );
     }
     let lost = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c"}}"#;
     let answer = send(&sim, "POST", "/api/v1/namespaces/nope/configmaps", &[], lost).await;
@@ -119,16 +156,23 @@ async fn finalizers_hold_and_preconditions_guard() {
 async fn server_side_apply_keeps_owners() {
     let sim = sim().await;
     let apply = |manager: &str, labels: Value| {
-        let body = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "lab-node", "labels": labels}});
+        let body =
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "lab-node", "labels": labels}});
         let path = format!("{LAB}?fieldManager={manager}");
         let sim = sim.clone();
         async move { send(&sim, "PATCH", &path, &APPLY, &body.to_string()).await }
     };
     assert_eq!(apply("one", json!({"x": "1", "y": "2"})).await.code, 200);
     let second = apply("one", json!({"x": "1"})).await.json();
-    assert_eq!((&second["metadata"]["labels"]["x"], &second["metadata"]["labels"]["y"]), (&json!("1"), &Value::Null));
+    assert_eq!(
+        (&second["metadata"]["labels"]["x"], &second["metadata"]["labels"]["y"]),
+        (&json!("1"), &Value::Null)
+    );
     let stolen = apply("two", json!({"x": "9"})).await;
-    assert_eq!((stolen.code, stolen.json()["details"]["causes"][0]["reason"].as_str()), (409, Some("FieldManagerConflict")));
+    assert_eq!(
+        (stolen.code, stolen.json()["details"]["causes"][0]["reason"].as_str()),
+        (409, Some("FieldManagerConflict"))
+    );
     let created = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"fresh"}}"#;
     assert_eq!(send(&sim, "PATCH", "/api/v1/nodes/fresh?fieldManager=m", &APPLY, created).await.code, 201);
 }
@@ -142,7 +186,8 @@ async fn a_disruption_budget_stops_an_eviction() {
     let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     assert_eq!(send(&sim, "POST", budgets, &[], &budget.to_string()).await.code, 201);
-    let eviction = r#"{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"p","namespace":"default"}}"#;
+    let eviction =
+        r#"{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"p","namespace":"default"}}"#;
     let refused = send(&sim, "POST", &format!("{pods}/p/eviction"), &[], eviction).await;
     assert_eq!(refused.code, 429);
     assert_eq!(refused.json()["details"]["causes"][0]["reason"], "DisruptionBudget");

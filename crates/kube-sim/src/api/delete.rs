@@ -78,7 +78,12 @@ pub(crate) fn delete(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
 }
 
 /// Removes an object, or marks it when finalizers hold it. Returns it and whether it is gone.
-fn remove(api: &Api, resource: &'static Resource, key: &Key, options: &Options) -> Result<(Obj, bool), Status> {
+fn remove(
+    api: &Api,
+    resource: &'static Resource,
+    key: &Key,
+    options: &Options,
+) -> Result<(Obj, bool), Status> {
     let missing = || Status::not_found(resource.subject(&key.name));
     let mut held = false;
     let (object, _) = api.store.write(resource, key, |old| {
@@ -120,7 +125,8 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
         let within = if gone.resource.namespaced { Some(gone.key.namespace.as_str()) } else { namespace };
         for object in api.store.list(resource, within, &everything).1 {
             let owners = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            let owned = owners.is_some_and(|o| o.iter().any(|o| o.get("uid").and_then(Value::as_str) == Some(uid)));
+            let owned =
+                owners.is_some_and(|o| o.iter().any(|o| o.get("uid").and_then(Value::as_str) == Some(uid)));
             // Pods of a node that is gone are taken away by the pod garbage collector.
             let stranded = gone.resource.plural == "nodes"
                 && resource.plural == "pods"
@@ -182,16 +188,24 @@ pub(crate) fn evict(api: &Api, target: &Target, query: &Query, body: &Bytes) -> 
     let pod = api.store.get(pods, &key).ok_or_else(|| Status::not_found(pods.subject(name)))?;
     let empty = json!({});
     let options = Options::of(query, eviction.get("deleteOptions").unwrap_or(&empty));
-    let finished = matches!(pod.value.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed" | "Pending"));
+    let finished = matches!(
+        pod.value.pointer("/status/phase").and_then(Value::as_str),
+        Some("Succeeded" | "Failed" | "Pending")
+    );
     if !finished {
-        for budget in api.store.list(by_plural("poddisruptionbudgets"), Some(&target.namespace), &Selector::default()).1 {
+        for budget in
+            api.store.list(by_plural("poddisruptionbudgets"), Some(&target.namespace), &Selector::default()).1
+        {
             if labels_match(budget.value.pointer("/spec/selector"), &pod.value) {
                 within_budget(api, &budget)?;
             }
         }
     }
     remove(api, pods, &key, &options)?;
-    Ok(super::respond::json(StatusCode::CREATED, [&serde_json::to_vec(&Status::created()).unwrap_or_default()[..], b"\n"].concat()))
+    Ok(super::respond::json(
+        StatusCode::CREATED,
+        [&serde_json::to_vec(&Status::created()).unwrap_or_default()[..], b"\n"].concat(),
+    ))
 }
 
 /// Counts healthy pods against a budget, as the disruption controller does for its status.
@@ -221,4 +235,3 @@ fn amount(value: &Value, total: u64) -> Option<u64> {
         _ => None,
     }
 }
-

@@ -1,6 +1,7 @@
 //! The API server's request path: who, may they, what, and the answer.
 
 pub(crate) mod delete;
+mod paths;
 pub(crate) mod read;
 pub(crate) mod request;
 pub(crate) mod respond;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -23,7 +24,6 @@ use crate::fault::{Effect, Facts, Faults};
 use crate::resource::{self, REVIEWS};
 use crate::status::Status;
 use crate::store::Store;
-use crate::{discovery, openapi};
 use request::{Query, Route, Target};
 use respond::Reply;
 use write::Writing;
@@ -33,13 +33,25 @@ const MAX_BODY: usize = 3 << 20;
 /// A client that sends its body slower than this is given up.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Who a request without a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Anonymous {
+    /// Nobody is let in: 401.
+    Refused,
+    /// `system:anonymous`, who may read health and version.
+    Nobody,
+    /// The administrator, as on the insecure port that API servers once had: kubectl sends no
+    /// token over plain HTTP.
+    Admin,
+}
+
 /// What the API server is set to.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Bookmarks of watches that allow them come this often.
     pub bookmark_interval: Duration,
-    /// Whether requests without a token are `system:anonymous` rather than 401.
-    pub anonymous: bool,
+    /// Who a request without a token is.
+    pub anonymous: Anonymous,
     /// Whether the node lifecycle controller runs.
     pub lifecycle: bool,
 }
@@ -77,8 +89,12 @@ impl Asked {
         let headers = request.headers().clone();
         let agent = header(&headers, &USER_AGENT).split(' ').next().unwrap_or_default();
         let (verb, named) = match &route {
-            Route::Resource(t) if t.subresource.is_empty() => (t.verb(request.method(), &query).to_owned(), t.resource.clone()),
-            Route::Resource(t) => (t.verb(request.method(), &query).to_owned(), format!("{}/{}", t.resource, t.subresource)),
+            Route::Resource(t) if t.subresource.is_empty() => {
+                (t.verb(request.method(), &query).to_owned(), t.resource.clone())
+            }
+            Route::Resource(t) => {
+                (t.verb(request.method(), &query).to_owned(), format!("{}/{}", t.resource, t.subresource))
+            }
             Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
         };
         let kind = Kind { verb, resource: named, code: 0, user_agent: agent.to_owned(), user: String::new() };
@@ -149,14 +165,15 @@ impl Api {
             }
         }
         let user = user?;
-        let refused = effects.iter().any(|e| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. }));
+        let refused =
+            effects.iter().any(|e| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. }));
         match &asked.route {
             Route::Path(path) => {
                 if refused || !user.may_path(path) {
                     let verb = asked.method.as_str().to_lowercase();
                     return Err(Status::forbidden_path(&user.name, &verb, path));
                 }
-                Ok(self.path(asked, path))
+                Ok(paths::reply(&asked.method, &asked.headers, &asked.query, path))
             }
             Route::Resource(target) => {
                 let ask = target.ask(&asked.kind.verb, &asked.query);
@@ -171,16 +188,27 @@ impl Api {
     /// Who the request comes from; a master may be somebody else with `Impersonate-User`.
     fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
         let authorization = asked.text(&AUTHORIZATION);
-        let user = match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
-            Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized)?,
-            None if self.settings.anonymous => User::anonymous(),
-            None => return Err(Status::unauthorized()),
-        };
+        let user =
+            match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+                Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized)?,
+                None => match self.settings.anonymous {
+                    Anonymous::Refused => return Err(Status::unauthorized()),
+                    Anonymous::Nobody => User::anonymous(),
+                    Anonymous::Admin => User::admin(),
+                },
+            };
         let other = asked.text(&HeaderName::from_static("impersonate-user"));
         if other.is_empty() {
             return Ok(user);
         }
-        let ask = crate::auth::Ask { verb: "impersonate", group: "", resource: "users", subresource: "", namespace: "", name: other };
+        let ask = crate::auth::Ask {
+            verb: "impersonate",
+            group: "",
+            resource: "users",
+            subresource: "",
+            namespace: "",
+            name: other,
+        };
         if !user.may(&ask) {
             return Err(ask.refusal(&user.name));
         }
@@ -213,38 +241,6 @@ impl Api {
         }
     }
 
-    /// Paths that are no resources.
-    fn path(&self, asked: &Asked, path: &str) -> Reply {
-        if !matches!(asked.method, Method::GET | Method::HEAD) {
-            return respond::status(&Status::method_not_allowed());
-        }
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let accept = asked.text(&ACCEPT);
-        let found = match parts.as_slice() {
-            ["livez" | "readyz" | "healthz", ..] => return health(asked, &parts),
-            ["version"] => Some(discovery::VERSION.to_owned()),
-            [root @ ("api" | "apis")] => {
-                let core = *root == "api";
-                if let Some(version) = discovery::wants_aggregated(accept) {
-                    return aggregated(core, version);
-                }
-                let host = asked.text(&HOST);
-                Some(if core { discovery::api_versions(host) } else { discovery::group_list() })
-            }
-            ["api", version] => discovery::resource_list("", version),
-            ["apis", group] => discovery::one_group(group),
-            ["apis", group, version] => discovery::resource_list(group, version),
-            ["openapi", "v3"] => return respond::typed(StatusCode::OK, "text/plain; charset=utf-8", openapi::index()),
-            ["openapi", "v3", rest @ ..] => openapi::find(&rest.join("/")),
-            [""] => Some(r#"{"paths":["/api","/api/v1","/apis","/healthz","/livez","/openapi/v3","/readyz","/version"]}"#.to_owned()),
-            _ => None,
-        };
-        match found {
-            Some(text) => respond::json(StatusCode::OK, text),
-            None => respond::plain_not_found(),
-        }
-    }
-
     async fn resource(
         self: &Arc<Self>,
         asked: &Asked,
@@ -262,7 +258,7 @@ impl Api {
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
             // A path of a namespaced object without its namespace is no path.
-            sub && (r.namespaced == !target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
+            sub && (r.namespaced != target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
         });
         let Some(resource) = resource else {
             let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
@@ -272,7 +268,13 @@ impl Api {
         let named = !target.name.is_empty();
         let allowed = match asked.method {
             Method::GET | Method::HEAD => !evicts,
-            Method::POST => if named { evicts } else { !resource.namespaced || !target.namespace.is_empty() },
+            Method::POST => {
+                if named {
+                    evicts
+                } else {
+                    !resource.namespaced || !target.namespace.is_empty()
+                }
+            }
             Method::PUT | Method::PATCH => named && !evicts,
             Method::DELETE => target.subresource.is_empty(),
             _ => false,
@@ -313,12 +315,14 @@ impl Api {
         };
         let media_type = asked.text(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {
-            "application/vnd.kubernetes.protobuf" => crate::proto::to_json(&bytes).ok_or_else(|| Status::undecodable(media_type)),
+            "application/vnd.kubernetes.protobuf" => {
+                crate::proto::to_json(&bytes).ok_or_else(Status::undecodable)
+            }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
             // JSON is YAML; block YAML is not read.
             "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
-            _ => Err(Status::undecodable(media_type)),
+            _ => Err(Status::undecodable()),
         }
     }
 }
@@ -332,28 +336,4 @@ fn manager(asked: &Asked) -> String {
         }
         name => name.to_owned(),
     }
-}
-
-fn aggregated(core: bool, version: &'static str) -> Reply {
-    let media_type = match version {
-        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-    };
-    let mut reply = respond::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
-    let headers = reply.headers_mut();
-    headers.insert("cache-control", HeaderValue::from_static("public"));
-    headers.insert("vary", HeaderValue::from_static("Accept"));
-    reply
-}
-
-fn health(asked: &Asked, parts: &[&str]) -> Reply {
-    let text = if asked.query.get("verbose").is_some() && parts.len() == 1 {
-        let name = parts.first().copied().unwrap_or_default();
-        format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]informer-sync ok\n{name} check passed\n")
-    } else {
-        "ok".to_owned()
-    };
-    let mut reply = respond::typed(StatusCode::OK, "text/plain; charset=utf-8", text);
-    reply.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    reply
 }

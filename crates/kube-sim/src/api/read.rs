@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::Api;
 use super::request::{Query, Target};
 use super::respond::{self, Format, Reply};
-use super::Api;
 use crate::object::{Key, Obj, render};
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -31,7 +31,8 @@ pub(crate) async fn get(
     let asked = version(query)?;
     reach(api, asked).await?;
     let key = Key::new(&*target.namespace, &*target.name);
-    let object = api.store.get(resource, &key).ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
+    let object =
+        api.store.get(resource, &key).ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
     Ok(one(&object, format, StatusCode::OK))
 }
 
@@ -100,7 +101,10 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
     };
     if watch {
         if initial && wanted != "NotOlderThan" {
-            causes.push(forbidden(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            causes.push(forbidden(
+                field,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
         }
         if !wanted.is_empty() {
             if !initial {
@@ -167,9 +171,14 @@ pub(crate) async fn list(
                 (at, objects, Some(start))
             }
         }
-    } else if query.text("resourceVersionMatch") == "Exact" || (asked > 0 && query.number("limit").unwrap_or(0) > 0 && query.text("resourceVersionMatch").is_empty()) {
+    } else if query.text("resourceVersionMatch") == "Exact"
+        || (asked > 0
+            && query.number("limit").unwrap_or(0) > 0
+            && query.text("resourceVersionMatch").is_empty())
+    {
         reach(api, asked).await?;
-        let gone = || Status::expired(format!("The resourceVersion for the provided list is too old: {asked}"));
+        let gone =
+            || Status::expired(format!("The resourceVersion for the provided list is too old: {asked}"));
         (asked, api.store.list_at(resource, namespace, &selector, asked).ok_or_else(gone)?, None)
     } else {
         reach(api, asked).await?;
@@ -189,14 +198,22 @@ pub(crate) async fn list(
         let counted = query.text("labelSelector").is_empty() && query.text("fieldSelector").is_empty();
         next = objects.last().map(|last| (make_token(at, &last.key), counted.then_some(remaining)));
     }
-    Ok(render_list(resource, at, &objects, next, format, query))
+    Ok(render_list(resource, at, &objects, next.as_ref(), format, query))
 }
 
-type Next = Option<(String, Option<usize>)>;
+/// How a list goes on: token, and how many items are left if that is known.
+pub(crate) type Next = (String, Option<usize>);
 
-fn render_list(resource: &'static Resource, at: u64, objects: &[Obj], next: Next, format: Format, query: &Query) -> Reply {
+fn render_list(
+    resource: &'static Resource,
+    at: u64,
+    objects: &[Obj],
+    next: Option<&Next>,
+    format: Format,
+    query: &Query,
+) -> Reply {
     if format == Format::Table {
-        let mut pieces = vec![Bytes::from(table::head(resource, at, next.as_ref(), true))];
+        let mut pieces = vec![Bytes::from(table::head(resource, at, next, true))];
         let include = query.text("includeObject") != "None";
         for (n, object) in objects.iter().enumerate() {
             let mut row = if n > 0 { vec![b','] } else { Vec::new() };
@@ -207,10 +224,12 @@ fn render_list(resource: &'static Resource, at: u64, objects: &[Obj], next: Next
         return respond::json_pieces(pieces);
     }
     let kind = match format {
-        Format::Metadata => "\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\"".to_owned(),
+        Format::Metadata => {
+            "\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\"".to_owned()
+        }
         _ => format!("\"kind\":\"{}List\",\"apiVersion\":\"{}\"", resource.kind, resource.api_version()),
     };
-    let mut pieces = vec![Bytes::from(format!("{{{kind},\"metadata\":{},\"items\":[", list_meta(at, next.as_ref())))];
+    let mut pieces = vec![Bytes::from(format!("{{{kind},\"metadata\":{},\"items\":[", list_meta(at, next)))];
     for (n, object) in objects.iter().enumerate() {
         pieces.push(Bytes::from_static(if n > 0 { b"," } else { b"" }));
         if format == Format::Metadata {
@@ -225,7 +244,7 @@ fn render_list(resource: &'static Resource, at: u64, objects: &[Obj], next: Next
 }
 
 /// A list's metadata.
-pub(crate) fn list_meta(at: u64, next: Option<&(String, Option<usize>)>) -> Value {
+pub(crate) fn list_meta(at: u64, next: Option<&Next>) -> Value {
     let mut meta = json!({"resourceVersion": at.to_string()});
     if let (Some((token, remaining)), Some(map)) = (next, meta.as_object_mut()) {
         map.insert("continue".to_owned(), json!(token));
@@ -238,7 +257,8 @@ pub(crate) fn list_meta(at: u64, next: Option<&(String, Option<usize>)>) -> Valu
 
 /// The API server's continue token: version and last key, in base64.
 fn make_token(at: u64, last: &Key) -> String {
-    let token = json!({"v": "meta.k8s.io/v1", "rv": at, "start": format!("{}/{}\u{0}", last.namespace, last.name)});
+    let token =
+        json!({"v": "meta.k8s.io/v1", "rv": at, "start": format!("{}/{}\u{0}", last.namespace, last.name)});
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 

@@ -54,7 +54,9 @@ impl Route {
         };
         let rest = match rest {
             // /namespaces/x and /namespaces/x/status are the namespace itself.
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) => {
+            ["namespaces", namespace, rest @ ..]
+                if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+            {
                 (*namespace).clone_into(&mut target.namespace);
                 rest
             }
@@ -111,7 +113,8 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     /// Parses what follows the question mark.
     pub(crate) fn parse(text: &str) -> Self {
-        let decode = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let decode =
+            |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
         let pair = |part: &str| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             (decode(key), decode(value))
@@ -156,7 +159,10 @@ mod tests {
             ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
             ("/api/v1/namespaces/x/status", ("", "", "namespaces", "x", "status")),
             ("/api/v1/namespaces/x/pods/p/eviction", ("", "x", "pods", "p", "eviction")),
-            ("/apis/coordination.k8s.io/v1/namespaces/n/leases", ("coordination.k8s.io", "n", "leases", "", "")),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+                ("coordination.k8s.io", "n", "leases", "", ""),
+            ),
             ("/api/v1/watch/nodes", ("", "", "nodes", "", "")),
         ];
         for (path, (group, namespace, resource, name, sub)) in table {

@@ -124,7 +124,11 @@ pub(crate) fn format(accept: &str) -> Result<Format, Status> {
             continue;
         }
         let param = |name: &str| {
-            offer.split(';').map(str::trim).find_map(|p| p.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+            offer
+                .split(';')
+                .map(str::trim)
+                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+                .unwrap_or_default()
         };
         match (param("as"), param("g"), param("v")) {
             ("", ..) => return Ok(Format::Object),
@@ -153,7 +157,10 @@ mod tests {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(format(table).ok(), Some(Format::Table));
         assert_eq!(format("application/vnd.kubernetes.protobuf,application/json").ok(), Some(Format::Object));
-        assert_eq!(format("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").ok(), Some(Format::Metadata));
+        assert_eq!(
+            format("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").ok(),
+            Some(Format::Metadata)
+        );
         assert_eq!(format("application/json, */*").ok(), Some(Format::Object));
         assert_eq!(format("text/html").unwrap_err().code, 406);
     }

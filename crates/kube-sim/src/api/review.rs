@@ -48,7 +48,10 @@ fn access(user: &User, review: &Value) -> (bool, &'static str) {
         return (user.may_path(path), "");
     }
     let text = |field: &str| {
-        review.pointer(&format!("/spec/resourceAttributes/{field}")).and_then(Value::as_str).unwrap_or_default()
+        review
+            .pointer(&format!("/spec/resourceAttributes/{field}"))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     };
     let ask = Ask {
         verb: text("verb"),

@@ -89,7 +89,8 @@ pub(crate) async fn watch(
         watch.subscription = None;
         watch.pending.clear();
     }
-    let events = stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
+    let events =
+        stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
     Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
 }
 
@@ -111,6 +112,7 @@ fn next_bookmark(api: &Api, now: Instant, deadline: Instant) -> Option<Instant> 
     Some((now + jittered).min(last))
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is one answer to a query parameter")]
 struct Watch {
     api: Arc<Api>,
     resource: &'static Resource,
@@ -200,11 +202,10 @@ impl Watch {
                         return None;
                     }
                     self.bookmark = next_bookmark(&self.api, now, self.deadline);
-                    if let Some(line) = self.due_bookmark() {
-                        if deaf.is_none_or(|with_bookmarks| with_bookmarks) {
+                    if let Some(line) = self.due_bookmark()
+                        && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
-                    }
                 }
             }
         }

@@ -70,7 +70,10 @@ impl Writing<'_> {
             let list: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
             return Err(Status::bad_request(format!(
                 "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-                resource.kind, resource.version, resource.kind, list.join(", ")
+                resource.kind,
+                resource.version,
+                resource.kind,
+                list.join(", ")
             )));
         }
         let namespace = meta_str(value, "namespace").unwrap_or_default();
@@ -129,10 +132,10 @@ pub(crate) fn create(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
     if meta_str(&value, "resourceVersion").is_some_and(|v| v != "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    if meta_str(&value, "name").is_none_or(str::is_empty) {
-        if let Some(prefix) = meta_str(&value, "generateName").map(str::to_owned) {
-            meta_mut(&mut value).insert("name".to_owned(), format!("{prefix}{}", suffix()).into());
-        }
+    if meta_str(&value, "name").is_none_or(str::is_empty)
+        && let Some(prefix) = meta_str(&value, "generateName").map(str::to_owned)
+    {
+        meta_mut(&mut value).insert("name".to_owned(), format!("{prefix}{}", suffix()).into());
     }
     create_prepared(api, writing, value, "Update", None)
 }
@@ -150,7 +153,13 @@ fn create_prepared(
     let written = owned.unwrap_or_else(|| fields::changed(&Shape::of(resource), None, &value));
     strategy::create(resource, &mut value, api.settings.lifecycle);
     strategy::normalize(resource, &mut value);
-    fields::record(None, &mut value, (&written, &written), &writing.record(operation), &resource.api_version());
+    fields::record(
+        None,
+        &mut value,
+        (&written, &written),
+        &writing.record(operation),
+        &resource.api_version(),
+    );
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
     let key = Key::new(&*writing.target.namespace, &*name);
     if writing.query.dry_run() {
@@ -195,7 +204,8 @@ pub(crate) fn update(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
         return create_prepared(api, writing, value, "Update", None);
     }
     if meta_str(&value, "resourceVersion").is_none() && !resource.unconditional_update {
-        let cause = validate::invalid_value("metadata.resourceVersion", "0", "must be specified for an update");
+        let cause =
+            validate::invalid_value("metadata.resourceVersion", "0", "must be specified for an update");
         return Err(Status::invalid(resource.group, resource.kind, &writing.target.name, vec![cause]));
     }
     change(api, writing, "Update", None, |_| Ok((value, None)))
@@ -232,10 +242,16 @@ fn change(
         let set = owned.as_ref().unwrap_or(&taken);
         validate::check(resource, &new, true)?;
         let asked_reset = new.pointer("/metadata/managedFields") == Some(&serde_json::json!([{}]));
-        if !asked_reset {
-            fields::record(Some(old), &mut new, (set, &taken), &writing.record(operation), &resource.api_version());
-        } else {
+        if asked_reset {
             meta_mut(&mut new).remove("managedFields");
+        } else {
+            fields::record(
+                Some(old),
+                &mut new,
+                (set, &taken),
+                &writing.record(operation),
+                &resource.api_version(),
+            );
         }
         if same(old, &new) && !asked_reset {
             return Ok(Edit::Keep);
@@ -285,7 +301,12 @@ fn same(old: &Value, new: &Value) -> bool {
 }
 
 /// PATCH of all four types.
-pub(crate) fn patch(api: &Api, writing: &Writing<'_>, media_type: &str, body: &Bytes) -> Result<Reply, Status> {
+pub(crate) fn patch(
+    api: &Api,
+    writing: &Writing<'_>,
+    media_type: &str,
+    body: &Bytes,
+) -> Result<Reply, Status> {
     let kind = PatchType::from_media_type(media_type)?;
     let shape = Shape::of(writing.resource);
     if kind != PatchType::Apply {
@@ -298,7 +319,7 @@ pub(crate) fn patch(api: &Api, writing: &Writing<'_>, media_type: &str, body: &B
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     // kubectl and client libraries send JSON here, which is YAML too; block YAML is not read.
-    let mut config: Value = serde_json::from_slice(body).map_err(|_| Status::undecodable(media_type))?;
+    let mut config: Value = serde_json::from_slice(body).map_err(|_| Status::undecodable())?;
     if meta_str(&config, "managedFields").is_some() || config.pointer("/metadata/managedFields").is_some() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }

@@ -35,10 +35,8 @@ impl Gate {
     /// goes on acknowledging, as for a process that was stopped.
     pub(crate) fn shut(&self, vanish: bool) {
         self.shut.store(true, Ordering::SeqCst);
-        if vanish {
-            if let Err(error) = self.socket.attach_filter(&DROP_ALL) {
-                tracing::warn!(%error, "packets are not dropped, only unread");
-            }
+        if vanish && let Err(error) = self.socket.attach_filter(&DROP_ALL) {
+            tracing::warn!(%error, "packets are not dropped, only unread");
         }
     }
 
@@ -81,7 +79,11 @@ pub(crate) struct Gated {
 }
 
 impl AsyncRead for Gated {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         std::task::ready!(self.gate.poll(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }

@@ -76,7 +76,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Net {
     /// Binds and begins to serve.
-    pub(crate) fn start(api: Arc<Api>, tls: Option<Tls>, address: SocketAddr, max_connections: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        api: Arc<Api>,
+        tls: Option<Tls>,
+        address: SocketAddr,
+        max_connections: usize,
+    ) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
         let net = Arc::new(Net {
             api,

@@ -30,7 +30,8 @@ pub(crate) fn apply(
     let mine = entries.iter().find(|e| fields::is_by(e, write)).map(fields::of_entry).unwrap_or_default();
     for path in fields::leaves(&mine) {
         let still = fields::owns(&owned, &path);
-        let shared = entries.iter().any(|e| !fields::is_by(e, write) && fields::owns(&fields::of_entry(e), &path));
+        let shared =
+            entries.iter().any(|e| !fields::is_by(e, write) && fields::owns(&fields::of_entry(e), &path));
         if !still && !shared {
             remove(&mut merged, &path);
         }
@@ -53,7 +54,11 @@ fn conflicts(entries: &[Value], owned: &Fields, live: &Value, config: &Value, wr
                 };
                 causes.push(Cause {
                     reason: "FieldManagerConflict",
-                    message: format!("conflict with \"{}\"{sub} using {}", text("manager"), text("apiVersion")),
+                    message: format!(
+                        "conflict with \"{}\"{sub} using {}",
+                        text("manager"),
+                        text("apiVersion")
+                    ),
                     field: dotted(&path),
                 });
             }
@@ -69,7 +74,9 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
 fn dotted(path: &[String]) -> String {
     let part = |segment: &String| match segment.split_once(':') {
         Some(("f", field)) => format!(".{field}"),
-        Some(("k", keys)) => format!("[{}]", keys.trim_matches(['{', '}']).replacen("\":", "=", 1).replacen('"', "", 1)),
+        Some(("k", keys)) => {
+            format!("[{}]", keys.trim_matches(['{', '}']).replacen("\":", "=", 1).replacen('"', "", 1))
+        }
         Some((_, value)) => format!("[={value}]"),
         None => segment.clone(),
     };
@@ -130,7 +137,10 @@ fn remove(value: &mut Value, path: &[String]) {
     let Some(place) = items.iter().position(|item| *item == found) else { return };
     // The item's own key is among its leaves: when that goes, the item goes.
     let is_key = segment.starts_with("k:")
-        && rest.first().and_then(|f| f.strip_prefix("f:")).is_some_and(|f| segment.contains(&format!("\"{f}\":")));
+        && rest
+            .first()
+            .and_then(|f| f.strip_prefix("f:"))
+            .is_some_and(|f| segment.contains(&format!("\"{f}\":")));
     if rest.is_empty() || is_key {
         items.remove(place);
     } else if let Some(item) = items.get_mut(place) {
@@ -154,14 +164,19 @@ mod tests {
 
     #[test]
     fn a_field_left_out_is_taken_away_and_a_stolen_one_needs_force() {
-        let first = applied(None, &json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}}), "one", false);
+        let first =
+            applied(None, &json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}}), "one", false);
         let first = first.expect("creates");
-        let second = applied(Some(&first), &json!({"metadata": {"name": "a", "labels": {"x": "1"}}}), "one", false);
+        let second =
+            applied(Some(&first), &json!({"metadata": {"name": "a", "labels": {"x": "1"}}}), "one", false);
         let second = second.expect("applies");
         assert_eq!(second["metadata"]["labels"], json!({"x": "1"}));
         let stolen = json!({"metadata": {"name": "a", "labels": {"x": "9"}}});
         let refused = applied(Some(&second), &stolen, "two", false).unwrap_err();
-        assert_eq!(refused.message, "Apply failed with 1 conflict: conflict with \"one\" using v1: .metadata.labels.x");
+        assert_eq!(
+            refused.message,
+            "Apply failed with 1 conflict: conflict with \"one\" using v1: .metadata.labels.x"
+        );
         let forced = applied(Some(&second), &stolen, "two", true).expect("forced");
         assert_eq!(forced["metadata"]["labels"]["x"], "9");
     }

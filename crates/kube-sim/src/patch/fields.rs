@@ -9,8 +9,17 @@ pub(crate) type Fields = Map<String, Value>;
 
 /// Metadata that no manager owns.
 const SYSTEM: [&str; 11] = [
-    "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-    "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink",
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
 ];
 
 /// One write, for the record.
@@ -51,10 +60,10 @@ pub(crate) fn changed(shape: &Shape, old: Option<&Value>, new: &Value) -> Fields
 
 fn diff(shape: &Shape, old: Option<&Value>, new: &Value) -> Option<Fields> {
     let mut tree = Fields::new();
-    let fresh = match (old, new) {
-        (Some(Value::Object(_)), Value::Object(_)) | (Some(Value::Array(_)), Value::Array(_)) => false,
-        _ => true,
-    };
+    let fresh = !matches!(
+        (old, new),
+        (Some(Value::Object(_)), Value::Object(_)) | (Some(Value::Array(_)), Value::Array(_))
+    );
     match (shape, new) {
         (_, Value::Object(map)) => {
             for (key, value) in map {
@@ -188,7 +197,9 @@ pub(crate) fn of_entry(entry: &Value) -> Fields {
 /// Whether an entry is this writer's.
 pub(crate) fn is_by(entry: &Value, write: &Write) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
-    text("manager") == write.manager && text("operation") == write.operation && text("subresource") == write.subresource
+    text("manager") == write.manager
+        && text("operation") == write.operation
+        && text("subresource") == write.subresource
 }
 
 /// Brings `metadata.managedFields` of `new` up to date after a write. `set` is what the writer owns
@@ -201,7 +212,8 @@ pub(crate) fn record(
     write: &Write,
     api_version: &str,
 ) {
-    let entries_of = |value: &Value| value.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
+    let entries_of =
+        |value: &Value| value.pointer("/metadata/managedFields").and_then(Value::as_array).cloned();
     let before = old.and_then(entries_of).unwrap_or_default();
     let mut entries = Vec::new();
     let mut mine = None;
@@ -242,7 +254,8 @@ pub(crate) fn record(
         }
     }
     entries.retain(|entry| !of_entry(entry).is_empty());
-    let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text =
+        |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     entries.sort_by_key(|e| (text(e, "operation"), text(e, "time"), text(e, "manager")));
     let meta = crate::object::meta_mut(new);
     if entries.is_empty() {

@@ -147,10 +147,20 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "R"}], "addresses": [{"type": "Hostname", "address": "h"}]}
         });
         let table = [
-            ("taints are replaced", json!({"spec": {"taints": [{"key": "b"}]}}), "/spec/taints", json!([{"key": "b"}])),
+            (
+                "taints are replaced",
+                json!({"spec": {"taints": [{"key": "b"}]}}),
+                "/spec/taints",
+                json!([{"key": "b"}]),
+            ),
             ("null takes them away", json!({"spec": {"taints": null}}), "/spec", json!({"podCIDRs": ["x"]})),
             ("sets grow", json!({"spec": {"podCIDRs": ["y", "x"]}}), "/spec/podCIDRs", json!(["x", "y"])),
-            ("sets shrink", json!({"spec": {"$deleteFromPrimitiveList/podCIDRs": ["x"]}}), "/spec/podCIDRs", json!([])),
+            (
+                "sets shrink",
+                json!({"spec": {"$deleteFromPrimitiveList/podCIDRs": ["x"]}}),
+                "/spec/podCIDRs",
+                json!([]),
+            ),
             (
                 "conditions merge by type",
                 json!({"status": {"$setElementOrder/conditions": [{"type": "X"}, {"type": "Ready"}], "conditions": [{"type": "Ready", "status": "False"}, {"type": "X", "status": "True"}]}}),
@@ -169,7 +179,12 @@ mod tests {
                 "/status/conditions",
                 json!([{"type": "Z", "status": "True"}]),
             ),
-            ("a map is replaced", json!({"spec": {"$patch": "replace", "providerID": "p"}}), "/spec", json!({"providerID": "p"})),
+            (
+                "a map is replaced",
+                json!({"spec": {"$patch": "replace", "providerID": "p"}}),
+                "/spec",
+                json!({"providerID": "p"}),
+            ),
         ];
         for (what, patch, path, expected) in table {
             let merged = merge(&Shape::of(nodes()), node.clone(), &patch).expect(what);

@@ -41,7 +41,9 @@ fn number(value: &Value, path: &str) -> u64 {
 
 fn labels(value: Option<&Value>) -> String {
     let pairs = value.and_then(Value::as_object).into_iter().flatten();
-    or_none(pairs.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect::<Vec<_>>().join(","))
+    or_none(
+        pairs.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect::<Vec<_>>().join(","),
+    )
 }
 
 /// The first few of a list, and how many more there are (`formatEndpoints`).
@@ -72,7 +74,9 @@ pub(super) fn cells(object: &Obj) -> Vec<Value> {
         "events" => event(v, &name),
         "deployments" | "statefulsets" | "replicasets" | "daemonsets" => workload(object, &name, &old),
         "poddisruptionbudgets" => budget(v, &name, &old),
-        "clusterroles" | "roles" => row([name, object.meta("creationTimestamp").unwrap_or_default().to_owned()]),
+        "clusterroles" | "roles" => {
+            row([name, object.meta("creationTimestamp").unwrap_or_default().to_owned()])
+        }
         "clusterrolebindings" | "rolebindings" => {
             row([name, format!("{}/{}", text(v, "/roleRef/kind"), text(v, "/roleRef/name")), old])
         }
@@ -155,11 +159,14 @@ fn pod(v: &Value, name: &str, old: &str) -> Vec<Value> {
 fn service(v: &Value, name: &str, old: &str) -> Vec<Value> {
     let kind = text(v, "/spec/type");
     let outside: Vec<String> = match kind.as_str() {
-        "LoadBalancer" => {
-            items(v, "/status/loadBalancer/ingress").iter().map(|i| text(i, "/ip") + &text(i, "/hostname")).collect()
-        }
+        "LoadBalancer" => items(v, "/status/loadBalancer/ingress")
+            .iter()
+            .map(|i| text(i, "/ip") + &text(i, "/hostname"))
+            .collect(),
         "ExternalName" => vec![text(v, "/spec/externalName")],
-        _ => items(v, "/spec/externalIPs").iter().map(|i| i.as_str().unwrap_or_default().to_owned()).collect(),
+        _ => {
+            items(v, "/spec/externalIPs").iter().map(|i| i.as_str().unwrap_or_default().to_owned()).collect()
+        }
     };
     let outside = match outside.join(",") {
         ips if ips.is_empty() && kind == "LoadBalancer" => "<pending>".to_owned(),
@@ -207,7 +214,8 @@ fn endpoints(v: &Value) -> String {
 
 fn event(v: &Value, name: &str) -> Vec<Value> {
     let seen = |path: &str| age(at(v, path).and_then(Value::as_str));
-    let object = format!("{}/{}", text(v, "/involvedObject/kind").to_lowercase(), text(v, "/involvedObject/name"));
+    let object =
+        format!("{}/{}", text(v, "/involvedObject/kind").to_lowercase(), text(v, "/involvedObject/name"));
     let source = [text(v, "/source/component"), text(v, "/source/host")];
     let source = source.iter().filter(|s| !s.is_empty()).cloned().collect::<Vec<_>>().join(", ");
     vec![
@@ -234,11 +242,25 @@ fn workload(object: &Obj, name: &str, old: &str) -> Vec<Value> {
     let ready = json!(format!("{}/{}", number(v, "/status/readyReplicas"), number(v, "/spec/replicas")));
     match object.resource.plural {
         "deployments" => vec![
-            json!(name), ready, n("/status/updatedReplicas"), n("/status/availableReplicas"), json!(old), names, images, selector,
+            json!(name),
+            ready,
+            n("/status/updatedReplicas"),
+            n("/status/availableReplicas"),
+            json!(old),
+            names,
+            images,
+            selector,
         ],
         "statefulsets" => vec![json!(name), ready, json!(old), names, images],
         "replicasets" => vec![
-            json!(name), n("/spec/replicas"), n("/status/replicas"), n("/status/readyReplicas"), json!(old), names, images, selector,
+            json!(name),
+            n("/spec/replicas"),
+            n("/status/replicas"),
+            n("/status/readyReplicas"),
+            json!(old),
+            names,
+            images,
+            selector,
         ],
         _ => vec![
             json!(name),

@@ -27,7 +27,17 @@ static NODE: LazyLock<Value> = LazyLock::new(|| {
 /// Columns of a resource; a `*` marks those of `-o wide`.
 fn names(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
-        "pods" => &["Name", "Ready", "Status", "Restarts", "Age", "*IP", "*Node", "*Nominated Node", "*Readiness Gates"],
+        "pods" => &[
+            "Name",
+            "Ready",
+            "Status",
+            "Restarts",
+            "Age",
+            "*IP",
+            "*Node",
+            "*Nominated Node",
+            "*Readiness Gates",
+        ],
         "services" => &["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "*Selector"],
         "leases" => &["Name", "Holder", "Age"],
         "endpointslices" => &["Name", "AddressType", "Ports", "Endpoints", "Age"],
@@ -36,11 +46,38 @@ fn names(resource: &Resource) -> &'static [&'static str] {
         "configmaps" => &["Name", "Data", "Age"],
         "secrets" => &["Name", "Type", "Data", "Age"],
         "serviceaccounts" => &["Name", "Secrets", "Age"],
-        "events" => &["Last Seen", "Type", "Reason", "Object", "*Subobject", "*Source", "Message", "*First Seen", "*Count", "*Name"],
-        "deployments" => &["Name", "Ready", "Up-to-date", "Available", "Age", "*Containers", "*Images", "*Selector"],
+        "events" => &[
+            "Last Seen",
+            "Type",
+            "Reason",
+            "Object",
+            "*Subobject",
+            "*Source",
+            "Message",
+            "*First Seen",
+            "*Count",
+            "*Name",
+        ],
+        "deployments" => {
+            &["Name", "Ready", "Up-to-date", "Available", "Age", "*Containers", "*Images", "*Selector"]
+        }
         "statefulsets" => &["Name", "Ready", "Age", "*Containers", "*Images"],
-        "replicasets" => &["Name", "Desired", "Current", "Ready", "Age", "*Containers", "*Images", "*Selector"],
-        "daemonsets" => &["Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector", "Age", "*Containers", "*Images", "*Selector"],
+        "replicasets" => {
+            &["Name", "Desired", "Current", "Ready", "Age", "*Containers", "*Images", "*Selector"]
+        }
+        "daemonsets" => &[
+            "Name",
+            "Desired",
+            "Current",
+            "Ready",
+            "Up-to-date",
+            "Available",
+            "Node Selector",
+            "Age",
+            "*Containers",
+            "*Images",
+            "*Selector",
+        ],
         "poddisruptionbudgets" => &["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
         "clusterroles" | "roles" => &["Name", "Created At"],
         "clusterrolebindings" | "rolebindings" => &["Name", "Role", "Age"],
@@ -60,7 +97,17 @@ fn columns(resource: &Resource) -> Value {
             "Age" | "Created At" => ("", CREATED),
             _ => ("", ""),
         };
-        let number = matches!(name, "Data" | "Desired" | "Current" | "Up-to-date" | "Available" | "Count" | "Secrets" | "Allowed Disruptions");
+        let number = matches!(
+            name,
+            "Data"
+                | "Desired"
+                | "Current"
+                | "Up-to-date"
+                | "Available"
+                | "Count"
+                | "Secrets"
+                | "Allowed Disruptions"
+        );
         let kind = if number { "integer" } else { "string" };
         json!({"name": name, "type": kind, "format": format, "description": description, "priority": i32::from(wide)})
     };
@@ -68,7 +115,12 @@ fn columns(resource: &Resource) -> Value {
 }
 
 /// A table up to its rows: `{"kind":"Table",…,"rows":[`. Watches send the columns only once.
-pub(crate) fn head(resource: &Resource, at: u64, next: Option<&(String, Option<usize>)>, with_columns: bool) -> Vec<u8> {
+pub(crate) fn head(
+    resource: &Resource,
+    at: u64,
+    next: Option<&crate::api::read::Next>,
+    with_columns: bool,
+) -> Vec<u8> {
     let columns = if with_columns { columns(resource) } else { Value::Null };
     let meta = crate::api::read::list_meta(at, next);
     format!(

@@ -1,6 +1,7 @@
 //! A small client, so that the tests see exactly what is on the wire.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use nodegate_kube_sim::{Builder, Sim};
@@ -61,14 +62,21 @@ impl Next {
     }
 }
 
-pub(crate) async fn open(sim: &Sim, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> std::io::Result<Stream> {
+pub(crate) async fn open(
+    sim: &Sim,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<Stream> {
     let mut stream = TcpStream::connect(sim.address()).await?;
-    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n", sim.address(), body.len());
+    let mut request =
+        format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n", sim.address(), body.len());
     if !headers.iter().any(|(k, _)| *k == "Authorization") {
-        request.push_str(&format!("Authorization: Bearer {}\r\n", sim.admin_token()));
+        let _ = write!(request, "Authorization: Bearer {}\r\n", sim.admin_token());
     }
     for (key, value) in headers.iter().filter(|(_, v)| !v.is_empty()) {
-        request.push_str(&format!("{key}: {value}\r\n"));
+        let _ = write!(request, "{key}: {value}\r\n");
     }
     stream.write_all(format!("{request}\r\n{body}").as_bytes()).await?;
     let mut reader = BufReader::new(stream);
@@ -143,12 +151,27 @@ impl Stream {
     }
 }
 
-pub(crate) async fn try_send(sim: &Sim, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> std::io::Result<Answer> {
+pub(crate) async fn try_send(
+    sim: &Sim,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<Answer> {
     open(sim, method, path, headers, body).await?.rest().await
 }
 
-pub(crate) async fn send(sim: &Sim, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    tokio::time::timeout(DEADLINE, try_send(sim, method, path, headers, body)).await.expect("in time").expect(path)
+pub(crate) async fn send(
+    sim: &Sim,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    tokio::time::timeout(DEADLINE, try_send(sim, method, path, headers, body))
+        .await
+        .expect("in time")
+        .expect(path)
 }
 
 pub(crate) async fn get(sim: &Sim, path: &str) -> Answer {
@@ -200,7 +223,10 @@ impl Kubectl {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new("kubectl");
-        command.env("KUBECONFIG", self.home.path().join("config")).arg("--cache-dir").arg(self.home.path().join("cache"));
+        command
+            .env("KUBECONFIG", self.home.path().join("config"))
+            .arg("--cache-dir")
+            .arg(self.home.path().join("cache"));
         command.args(arguments).kill_on_drop(true);
         command
     }
