@@ -55,11 +55,12 @@ impl Drop for Inner {
         for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
             task.abort();
         }
+        self.net.stop();
     }
 }
 
 /// A running simulated Kubernetes API. Clones are the same simulator; it goes on until
-/// [`Sim::shutdown`] or the end of its runtime.
+/// [`Sim::shutdown`], or until the last clone is dropped.
 #[derive(Clone)]
 pub struct Sim {
     pub(crate) inner: Arc<Inner>,

@@ -366,12 +366,6 @@ impl Status {
         let (reason, message) = match code.as_u16() {
             401 => return Self::unauthorized(),
             410 => return Self::expired("The resourceVersion for the provided watch is too old."),
-            429 => {
-                return Self::too_many_requests(
-                    "too many requests, please try again later",
-                    retry_after.max(1),
-                );
-            }
             500 => ("InternalError", "Internal error occurred: etcdserver: request timed out"),
             503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
             504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),

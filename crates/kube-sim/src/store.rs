@@ -15,9 +15,10 @@ use crate::status::Status;
 /// What the store holds at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Changes kept for watches that start in the past; older ones are "compacted".
+    /// Changes kept for each resource, for watches that start in the past; older ones are
+    /// "compacted". Busy resources (Leases) do not push out quiet ones, as in the API server.
     pub history: usize,
-    /// Bytes of objects that this history may keep alive.
+    /// Bytes of objects that the history of one resource may keep alive.
     pub history_bytes: usize,
     /// Changes that one watch may lag behind before it is cut off.
     pub watch_queue: usize,
@@ -107,14 +108,24 @@ struct Slots {
     all: Vec<Slot>,
 }
 
-struct State {
-    version: u64,
+/// The remembered changes of one resource.
+#[derive(Default)]
+struct Window {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
     /// Changes up to this version are forgotten.
     compacted: u64,
+}
+
+struct State {
+    version: u64,
+    /// Changes of all resources up to this version are forgotten.
+    compacted: u64,
+    /// Watches begun so far; now and then the dead ones are cleared away.
+    begun: u64,
     objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
     count: usize,
-    history: VecDeque<Arc<Change>>,
-    history_bytes: usize,
+    history: HashMap<&'static str, Window>,
     watchers: HashMap<&'static str, Slots>,
     journal: Option<Journal>,
 }
@@ -133,8 +144,8 @@ impl Store {
             compacted: 300,
             objects: HashMap::new(),
             count: 0,
-            history: VecDeque::new(),
-            history_bytes: 0,
+            begun: 0,
+            history: HashMap::new(),
             watchers: HashMap::new(),
             journal: None,
         };
@@ -194,17 +205,15 @@ impl Store {
         version: u64,
     ) -> Option<Vec<Obj>> {
         let state = self.lock();
-        if version < state.compacted {
+        if version < state.oldest(resource) {
             return None;
         }
         let mut then = state.objects.get(resource.plural).cloned().unwrap_or_default();
-        for change in state.history.iter().rev().take_while(|c| c.version > version) {
-            if change.object.resource.plural == resource.plural {
-                match &change.old {
-                    Some(old) => then.insert(change.object.key.clone(), old.clone()),
-                    None => then.remove(&change.object.key),
-                };
-            }
+        for change in state.changes(resource).rev().take_while(|c| c.version > version) {
+            match &change.old {
+                Some(old) => then.insert(change.object.key.clone(), old.clone()),
+                None => then.remove(&change.object.key),
+            };
         }
         let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
         Some(then.values().filter(fits).cloned().collect())
@@ -267,19 +276,23 @@ impl Store {
         let (mut initial, mut replay) = (Vec::new(), Vec::new());
         match start {
             Start::Everything => initial = state.select(resource, namespace, selector),
-            Start::After(version) if version < state.compacted => return Err(state.compacted),
+            Start::After(version) if version < state.oldest(resource) => return Err(state.oldest(resource)),
             Start::After(version) => {
                 let ours = |c: &&Arc<Change>| {
-                    c.version > version
-                        && c.object.resource.plural == resource.plural
-                        && namespace.is_none_or(|n| c.object.key.namespace == n)
+                    c.version > version && namespace.is_none_or(|n| c.object.key.namespace == n)
                 };
-                replay = state.history.iter().filter(ours).cloned().collect();
+                replay = state.changes(resource).filter(ours).cloned().collect();
             }
         }
         let (sender, feed) = mpsc::channel(self.limits.watch_queue);
+        state.begun += 1;
+        let clear = state.begun.is_multiple_of(1_024);
         let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
         let slots = state.watchers.entry(resource.plural).or_default();
+        if clear {
+            // Names that nobody watches any more would otherwise stay for ever.
+            slots.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
+        }
         if let Some(name) = selector.name() {
             // Watches of one name come and go; their slots are cleared when they are found closed.
             let same = slots.by_name.entry(name.to_owned()).or_default();
@@ -296,7 +309,6 @@ impl Store {
     pub fn compact(&self, cut: bool) {
         let mut state = self.lock();
         state.history.clear();
-        state.history_bytes = 0;
         state.compacted = state.version;
         let version = state.version;
         if cut {
@@ -316,6 +328,14 @@ impl Store {
 }
 
 impl State {
+    fn oldest(&self, resource: &Resource) -> u64 {
+        self.history.get(resource.plural).map_or(0, |w| w.compacted).max(self.compacted)
+    }
+
+    fn changes(&self, resource: &Resource) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
+        self.history.get(resource.plural).into_iter().flat_map(|w| &w.changes)
+    }
+
     fn select(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
         let Some(all) = self.objects.get(resource.plural) else { return Vec::new() };
         if let (Some(name), Some(namespace)) =
@@ -338,13 +358,14 @@ impl State {
                 }
             }
         }
-        self.history_bytes += change.object.weight();
+        let window = self.history.entry(change.object.resource.plural).or_default();
+        window.bytes += change.object.weight();
         let change = Arc::new(change);
-        self.history.push_back(change.clone());
-        while self.history.len() > limits.history || self.history_bytes > limits.history_bytes {
-            let Some(gone) = self.history.pop_front() else { break };
-            self.history_bytes = self.history_bytes.saturating_sub(gone.object.weight());
-            self.compacted = gone.version;
+        window.changes.push_back(change.clone());
+        while window.changes.len() > limits.history || window.bytes > limits.history_bytes {
+            let Some(gone) = window.changes.pop_front() else { break };
+            window.bytes = window.bytes.saturating_sub(gone.object.weight());
+            window.compacted = gone.version;
         }
         let Some(slots) = self.watchers.get_mut(change.object.resource.plural) else { return };
         let key = &change.object.key;

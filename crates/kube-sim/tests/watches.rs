@@ -152,6 +152,24 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
 }
 
 #[tokio::test]
+async fn busy_leases_do_not_push_out_quiet_nodes() {
+    let sim =
+        start(Sim::builder().node("a").lifecycle(false).limits(Limits { history: 10, ..Limits::default() }))
+            .await;
+    let from = sim.store().version();
+    sim.cordon("a");
+    for n in 0..100 {
+        let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a", "namespace": "kube-node-lease"}, "spec": {"leaseTransitions": n}});
+        sim.apply(lease).expect("stored");
+    }
+    let mut stream = watch(&sim, &format!("/api/v1/nodes?watch=1&resourceVersion={from}")).await;
+    assert_eq!(stream.next().await.event()["type"], "MODIFIED");
+    let leases = "/apis/coordination.k8s.io/v1/leases?watch=1";
+    let mut stream = watch(&sim, &format!("{leases}&resourceVersion={from}")).await;
+    assert_eq!(stream.next().await.event()["object"]["reason"], "Expired");
+}
+
+#[tokio::test]
 async fn a_watch_from_a_version_replays_what_it_missed() {
     let sim = start(Sim::builder().node("a").lifecycle(false)).await;
     let list = get(&sim, "/api/v1/nodes").await.json();

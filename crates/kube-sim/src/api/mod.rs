@@ -155,6 +155,9 @@ impl Api {
             match effect {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Effect::Hang => std::future::pending().await,
+                Effect::Status { code: 429, retry_after } => {
+                    return Ok(respond::too_many_requests(*retry_after));
+                }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                     if code != StatusCode::FORBIDDEN {

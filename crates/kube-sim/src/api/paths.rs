@@ -54,6 +54,11 @@ fn aggregated(core: bool, version: &'static str) -> Reply {
     let mut reply = respond::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
     let headers = reply.headers_mut();
     headers.insert("cache-control", HeaderValue::from_static("public"));
+    let mut hash = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(&discovery::aggregated(core, version), &mut hash);
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{:016X}\"", std::hash::Hasher::finish(&hash))) {
+        headers.insert("etag", tag);
+    }
     headers.insert("vary", HeaderValue::from_static("Accept"));
     reply
 }

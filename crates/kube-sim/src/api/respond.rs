@@ -96,6 +96,16 @@ pub(crate) fn plain_not_found() -> Reply {
     reply
 }
 
+/// What flow control answers when its queues are full: Go's `http.Error`, not a `Status`.
+pub(crate) fn too_many_requests(retry_after: u32) -> Reply {
+    let text = "Too many requests, please try again later.\n";
+    let mut reply = typed(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
+    let headers = reply.headers_mut();
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.max(1)));
+    reply
+}
+
 /// No body at all, for HEAD.
 pub(crate) fn nothing() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()

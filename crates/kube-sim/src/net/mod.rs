@@ -120,6 +120,14 @@ impl Net {
         self.reset_connections();
     }
 
+    /// As [`Net::kill`], for when nobody waits.
+    pub(crate) fn stop(&self) {
+        if let Some(running) = lock(&self.running).take() {
+            running.task.abort();
+        }
+        self.reset_connections();
+    }
+
     /// Resets every open connection.
     pub(crate) fn reset_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
