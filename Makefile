@@ -25,7 +25,9 @@ unit:
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
-	KUBECONFIG="$$(realpath "$$KUBECONFIG")" cargo test --locked --test e2e -- --nocapture --test-threads=1
+	@cargo build --quiet --locked --tests --bin nodegate
+	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
+	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

@@ -1,6 +1,8 @@
 //! What whole-program tests share: the real agent as a child process, and a simulated cluster.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(unreachable_pub, reason = "to each test file this is a library")]
 
 pub mod agent;
 pub mod cluster;
 pub mod poll;
+pub mod proxy;

@@ -1,0 +1,107 @@
+//! What an operator does to a node, by the real kubectl with the operator's own credentials.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// kubectl for one node.
+#[derive(Clone)]
+pub(crate) struct Kubectl {
+    pub(crate) kubeconfig: PathBuf,
+    /// Discovery is cached there rather than in the caller's home.
+    pub(crate) cache: PathBuf,
+    pub(crate) node: String,
+}
+
+/// A change to the node that is taken back when this is dropped, also when a test fails.
+#[must_use = "the change is taken back as soon as this is dropped"]
+pub(crate) struct Change {
+    kubectl: Kubectl,
+    undo: Vec<String>,
+    /// When kubectl had done it: the API server has acknowledged the change by then.
+    pub(crate) done: Instant,
+    /// When kubectl was started.
+    pub(crate) begun: Instant,
+}
+
+/// The owned words of a command line.
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Kubectl {
+    /// Runs kubectl; its output, or what it complains about.
+    pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Result<String, String> {
+        let mut command = Command::new("kubectl");
+        command.args(args.iter().map(AsRef::as_ref)).env("KUBECONFIG", &self.kubeconfig);
+        command.env("KUBECACHEDIR", &self.cache).env_remove("KUBERNETES_SERVICE_HOST");
+        let output = command.output().expect("kubectl is needed");
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+
+    /// Does something that is taken back by `undo`.
+    fn change(&self, act: &[&str], undo: &[&str]) -> Change {
+        let begun = Instant::now();
+        // Armed before it is done: kubectl may fail after the API server has obeyed.
+        let mut change = Change { kubectl: self.clone(), undo: words(undo), done: begun, begun };
+        if let Err(error) = self.run(act) {
+            panic!("kubectl {}: {error}", act.join(" "));
+        }
+        change.done = Instant::now();
+        change
+    }
+
+    pub(crate) fn cordon(&self) -> Change {
+        self.change(&["cordon", &self.node], &["uncordon", &self.node])
+    }
+
+    /// A taint that keeps nobody away and evicts nobody.
+    pub(crate) fn taint(&self, key: &str) -> Change {
+        let (taint, without) =
+            (format!("{key}=nodegate-e2e:PreferNoSchedule"), format!("{key}:PreferNoSchedule-"));
+        self.change(&["taint", "node", &self.node, &taint], &["taint", "node", &self.node, &without])
+    }
+
+    pub(crate) fn label(&self, key: &str, value: &str) -> Change {
+        let (label, without) = (format!("{key}={value}"), format!("{key}-"));
+        self.change(&["label", "node", &self.node, &label], &["label", "node", &self.node, &without])
+    }
+}
+
+impl Change {
+    /// How long kubectl took.
+    pub(crate) fn took(&self) -> Duration {
+        self.done - self.begun
+    }
+
+    /// Takes it back; says when that was done.
+    pub(crate) fn undo(mut self) -> Instant {
+        if let Err(error) = self.restore() {
+            panic!("{error}");
+        }
+        Instant::now()
+    }
+
+    fn restore(&mut self) -> Result<(), String> {
+        let undo = std::mem::take(&mut self.undo);
+        if undo.is_empty() {
+            return Ok(());
+        }
+        let complaint = |error| {
+            let (command, kubeconfig) = (undo.join(" "), self.kubectl.kubeconfig.display());
+            format!("PLEASE RESTORE THE NODE: KUBECONFIG={kubeconfig} kubectl {command} failed: {error}")
+        };
+        self.kubectl.run(&undo).or_else(|_| self.kubectl.run(&undo)).map(drop).map_err(complaint)
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        if let Err(error) = self.restore() {
+            eprintln!("{error}");
+        }
+    }
+}
