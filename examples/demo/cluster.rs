@@ -1,0 +1,64 @@
+//! The simulated cluster, and the kubeconfigs for it.
+
+use crate::changes::Changes;
+use crate::place::Place;
+use nodegate_kube_sim::{Rule, Sim};
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const AGENT_TOKEN: &str = "demo-agent";
+/// The tour's stale-after is a third of the default, and so is the time between heartbeats; otherwise every agent would
+/// have to ask the API server between any two of them.
+const TOUR_LEASE_INTERVAL: Duration = Duration::from_secs(3);
+
+pub(crate) struct Cluster {
+    pub(crate) sim: Sim,
+    pub(crate) changes: Changes,
+    /// Private to the user; gone with this.
+    dir: TempDir,
+}
+
+impl Cluster {
+    pub(crate) async fn start(places: &[Place], tour: bool) -> Result<Self, Box<dyn Error>> {
+        let names: Vec<_> = places.iter().map(|place| place.node).collect();
+        let mut builder = Sim::builder().tls(true).nodes(&names).kubelets(true);
+        if tour {
+            builder = builder.lease_interval(TOUR_LEASE_INTERVAL);
+        }
+        let sim = builder.start().await?;
+        // What manifests/base allows, and no more.
+        let rules = vec![
+            Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
+            Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"])
+                .in_namespace("kube-node-lease"),
+        ];
+        sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", rules);
+        let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
+        let cluster = Self { changes: Changes::follow(sim.clone(), names)?, sim, dir };
+        cluster.sim.write_kubeconfig(&cluster.kubeconfig())?;
+        std::fs::write(cluster.agent_kubeconfig(), cluster.sim.kubeconfig_for(AGENT_TOKEN))?;
+        Ok(cluster)
+    }
+
+    /// The administrator's.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    pub(crate) fn agent_kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("agent.kubeconfig")
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Ends it and removes its files.
+    pub(crate) async fn stop(self) -> io::Result<()> {
+        self.sim.shutdown().await;
+        self.dir.close()
+    }
+}

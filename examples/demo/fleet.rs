@@ -1,0 +1,89 @@
+//! All agents and what their answers show.
+
+use crate::agent::{Death, Launcher, Order};
+use crate::cluster::Cluster;
+use crate::flips::{Flips, Seen};
+use crate::place::Place;
+use crate::probe;
+use crate::screen::Screen;
+use crate::signals::Signals;
+use std::io;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// An agent gives requests in flight 5 s; one that takes longer to end hangs.
+const STOP_PATIENCE: Duration = Duration::from_secs(7);
+
+/// Why the demo ends.
+pub(crate) enum Ended {
+    /// By a signal, or because nobody reads any more.
+    Asked,
+    Died(Death),
+    Played {
+        passed: bool,
+    },
+}
+
+/// An agent as the tour sees it.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) place: Place,
+    pub(crate) seen: watch::Receiver<Seen>,
+}
+
+pub(crate) struct Fleet {
+    pub(crate) seats: Vec<Seat>,
+    orders: watch::Sender<Order>,
+    agents: JoinSet<Death>,
+    probes: JoinSet<()>,
+}
+
+impl Fleet {
+    /// Starts an agent for each place, and probes it. On an error, those already started are killed.
+    pub(crate) fn start(
+        places: &[Place],
+        cluster: &Cluster,
+        screen: &Screen,
+        args: &[&str],
+    ) -> io::Result<Self> {
+        let launcher = Launcher::find()?;
+        let orders = watch::Sender::new(Order::Run);
+        let mut fleet = Self { seats: Vec::new(), orders, agents: JoinSet::new(), probes: JoinSet::new() };
+        for &place in places {
+            let agent = launcher.start(place, &cluster.agent_kubeconfig(), args)?;
+            fleet.agents.spawn(agent.run(fleet.orders.subscribe()));
+            let flips = Flips::new(place.node, cluster.changes.clone(), screen.clone());
+            fleet.seats.push(Seat { place, seen: flips.subscribe() });
+            fleet.probes.spawn(probe::follow(place, move |answer, at| flips.take(answer, at)));
+        }
+        Ok(fleet)
+    }
+
+    /// Waits for an agent that ends without having been asked to.
+    pub(crate) async fn death(&mut self) -> Death {
+        match self.agents.join_next().await {
+            Some(Ok(death)) => death,
+            // A task that panicked has said so, and its agent was killed; there is always one.
+            Some(Err(_)) | None => std::future::pending().await,
+        }
+    }
+
+    /// Ends all agents and waits until they are gone. A second signal kills them.
+    pub(crate) async fn stop(mut self, signals: &mut Signals) {
+        self.probes.shutdown().await;
+        self.orders.send_replace(Order::End);
+        tokio::select! {
+            () = gone(&mut self.agents) => return,
+            () = signals.next() => {}
+            () = sleep(STOP_PATIENCE) => {}
+        }
+        self.orders.send_replace(Order::Die);
+        gone(&mut self.agents).await;
+    }
+}
+
+async fn gone(agents: &mut JoinSet<Death>) {
+    while agents.join_next().await.is_some() {}
+}

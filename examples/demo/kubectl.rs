@@ -1,0 +1,47 @@
+//! The real kubectl.
+
+use crate::cluster::Cluster;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// A call takes a fraction of a second; on a loaded machine, some.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What to do without it.
+pub(crate) const INSTALL: &str = "install it with `apt-get install kubernetes-client` or as \
+https://kubernetes.io/docs/tasks/tools/ says";
+
+/// There is no kubectl that works.
+#[derive(Debug, thiserror::Error)]
+#[error("--tour needs kubectl, and it can't be run ({0}): {INSTALL}")]
+pub(crate) struct Missing(String);
+
+/// A kubectl that works.
+pub(crate) struct Kubectl;
+
+impl Kubectl {
+    pub(crate) async fn find() -> Result<Self, Missing> {
+        output(Command::new("kubectl").args(["version", "--client"])).await.map(|_| Self).map_err(Missing)
+    }
+
+    /// Runs it on the cluster; gives what it said, good or bad.
+    pub(crate) async fn run(&self, cluster: &Cluster, args: &[&str]) -> Result<String, String> {
+        // Its cache of what the API offers is kept by address, and this address is another cluster's tomorrow.
+        let cache = cluster.dir().join("kubectl-cache");
+        let mut command = Command::new("kubectl");
+        output(command.args(args).env("KUBECONFIG", cluster.kubeconfig()).env("KUBECACHEDIR", cache)).await
+    }
+}
+
+async fn output(command: &mut Command) -> Result<String, String> {
+    let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = match timeout(PATIENCE, running).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}

@@ -1,0 +1,129 @@
+//! `make demo`: a simulated Kubernetes API with three nodes, one real agent for each of them, and every flip live.
+//!
+//! `--tour` plays a scripted minute instead of waiting for somebody to type, and checks what it shows.
+
+mod agent;
+mod answer;
+mod changes;
+mod cluster;
+mod fleet;
+mod flips;
+mod guide;
+mod kubectl;
+mod place;
+mod probe;
+mod screen;
+mod signals;
+mod step;
+mod tour;
+
+use crate::cluster::Cluster;
+use crate::fleet::{Ended, Fleet, Seat};
+use crate::kubectl::Kubectl;
+use crate::screen::Screen;
+use crate::signals::Signals;
+use crate::tour::Tour;
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Like a program that SIGINT ended: a tour that was not finished has shown nothing.
+const INTERRUPTED: u8 = 130;
+const BAD_ARGUMENT: u8 = 2;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "demo",
+    about = "Three nodegate agents on a simulated Kubernetes API; every flip is shown live",
+    long_about = "Starts a simulated Kubernetes API with the nodes worker-1, worker-2 and worker-3 and one nodegate \
+agent for each, on ports 25001, 25011 and 25021, and shows every flip as it happens. It prints what to type in a second \
+terminal. Ctrl-C ends it, and everything that it started.",
+    after_long_help = "\
+EXAMPLES
+  make demo                  # cordon, drain and taint as you like
+  make demo ARGS=--tour      # a scripted minute
+
+EXIT CODES
+  0    ended by Ctrl-C or SIGTERM; with --tour: every step showed what it should
+  1    a step did not, an agent died, or something could not be started
+  2    wrong arguments
+  130  --tour was interrupted"
+)]
+struct Args {
+    /// Play a scripted minute: a cordon, a node not ready, a watch whose packets vanish, the API server killed and restarted.
+    /// Needs kubectl
+    #[arg(long)]
+    tour: bool,
+
+    /// The port of the first agent; the others follow at distances of 10
+    #[arg(long, value_name = "PORT", default_value_t = 25001, value_parser = clap::value_parser!(u16).range(1..=65000), hide = true)]
+    base_port: u16,
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            // Nobody is left to tell if stdout is closed.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            eprintln!("demo: {}; --help lists what there is", line.trim_start_matches("error: "));
+            return ExitCode::from(BAD_ARGUMENT);
+        }
+    };
+    match start(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    // Agents are told to die with the thread that started them, so that is the main thread: it lives to the end.
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(args))
+}
+
+async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let mut signals = Signals::listen()?;
+    let kubectl = if args.tour { Some(Kubectl::find().await?) } else { None };
+    let places = place::all(args.base_port);
+    place::free(&places)?;
+    let cluster = Cluster::start(&places, args.tour).await?;
+    let screen = Screen::new();
+    guide::show(&screen, &cluster, &places, args.tour).await;
+    let mut fleet = Fleet::start(&places, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
+    let seats = fleet.seats.clone();
+    let ended = tokio::select! {
+        () = signals.next() => Ended::Asked,
+        () = screen.closed() => Ended::Asked,
+        death = fleet.death() => Ended::Died(death),
+        passed = play(kubectl, &cluster, &seats, &screen) => Ended::Played { passed },
+    };
+    if let Ended::Died(death) = &ended {
+        death.show(&screen);
+    }
+    screen.line("stopping the agents and the API server");
+    fleet.stop(&mut signals).await;
+    cluster.stop().await?;
+    Ok(match ended {
+        Ended::Played { passed: true } => ExitCode::SUCCESS,
+        Ended::Asked if !args.tour => ExitCode::SUCCESS,
+        Ended::Asked => ExitCode::from(INTERRUPTED),
+        Ended::Played { passed: false } | Ended::Died(_) => ExitCode::FAILURE,
+    })
+}
+
+/// Plays the tour; without one, nothing happens by itself.
+async fn play(kubectl: Option<Kubectl>, cluster: &Cluster, seats: &[Seat], screen: &Screen) -> bool {
+    match kubectl {
+        Some(kubectl) => Tour { kubectl, cluster, seats, screen }.play().await,
+        None => std::future::pending().await,
+    }
+}

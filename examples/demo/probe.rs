@@ -1,0 +1,75 @@
+//! Asks an agent as a load balancer does.
+
+use crate::answer::Answer;
+use crate::place::Place;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::error::Error;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// How often an agent is asked.
+pub(crate) const EVERY: Duration = Duration::from_millis(10);
+/// An agent that takes longer does not answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// 200 for a draining node, so that the body says which of the three states it is.
+const PATH: &str = "/health?drain=200";
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// A kept connection to one agent.
+struct Connection(SendRequest<Empty<Bytes>>);
+
+impl Connection {
+    async fn open(place: Place) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(place.address()).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender; what goes wrong on it is told to the request.
+        tokio::spawn(connection);
+        Ok(Self(sender))
+    }
+
+    async fn get(&mut self, path: &str) -> Result<(u16, Bytes), Failure> {
+        let request = Request::get(path).header("host", "localhost").body(Empty::new())?;
+        self.0.ready().await?;
+        let response = self.0.send_request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+/// Asks once, on a connection of its own.
+pub(crate) async fn get(place: Place, path: &str) -> Result<(u16, Bytes), Failure> {
+    timeout(PATIENCE, async { Connection::open(place).await?.get(path).await }).await?
+}
+
+/// Asks forever, and gives each answer to `take` with the moment in which it was complete.
+pub(crate) async fn follow(place: Place, mut take: impl FnMut(Answer, Instant)) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut kept = None;
+    loop {
+        ticks.tick().await;
+        let asked = timeout(PATIENCE, async {
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => Connection::open(place).await?,
+            };
+            let (_, body) = connection.get(PATH).await?;
+            Ok::<_, Failure>((connection, body))
+        });
+        match asked.await {
+            Ok(Ok((connection, body))) => {
+                let at = Instant::now();
+                kept = Some(connection);
+                take(Answer::parse(&body), at);
+            }
+            Ok(Err(_)) | Err(_) => take(Answer::SILENT, Instant::now()),
+        }
+    }
+}

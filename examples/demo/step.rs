@@ -1,0 +1,115 @@
+//! One step of the tour: what is done, what is expected, what was seen.
+
+use crate::answer::Answer;
+use crate::fleet::Seat;
+use crate::flips::Seen;
+use crate::probe;
+use crate::screen::{Screen, millis};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout_at};
+
+/// Anything that has no bound of its own is seen by then, on the slowest machine.
+pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
+/// So that a person can read.
+const BREATH: Duration = Duration::from_millis(1_500);
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// What is waited for.
+pub(crate) struct Expectation<'a> {
+    what: &'a str,
+    status: u16,
+    since: Instant,
+    bound: Duration,
+}
+
+/// A running step.
+pub(crate) struct Step<'a> {
+    screen: &'a Screen,
+    title: String,
+    passed: bool,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn begin(screen: &'a Screen, title: &str) -> Self {
+        screen.line("");
+        screen.line(screen.bold(title));
+        Self { screen, title: title.to_owned(), passed: true }
+    }
+
+    /// Says what is done now.
+    pub(crate) fn does(&self, what: &str) {
+        self.screen.line(format!("  does     {what}"));
+    }
+
+    /// Says what was seen.
+    pub(crate) fn saw(&mut self, good: bool, what: &str) {
+        self.passed &= good;
+        self.screen.line(format!("  {} {what}", self.screen.mark(good)));
+    }
+
+    /// A command that must work; its output is shown only if it does not.
+    pub(crate) fn done(&mut self, result: Result<String, String>) {
+        if let Err(error) = result {
+            self.saw(false, &error);
+        }
+    }
+
+    /// Says what is expected within a time that runs from now on; `status` is that of a plain `/health`, without the
+    /// third state.
+    pub(crate) fn expects<'b>(&self, what: &'b str, status: u16, bound: Duration) -> Expectation<'b> {
+        self.screen.line(format!("  expects  {what}, /health {status}, within {} s", bound.as_secs()));
+        Expectation { what, status, since: Instant::now(), bound }
+    }
+
+    /// Waits until all of `seats` show what is expected.
+    pub(crate) async fn sees(
+        &mut self,
+        expected: Expectation<'_>,
+        seats: &[&Seat],
+        wanted: impl Fn(&Answer) -> bool,
+    ) {
+        let Expectation { what, status, since, bound } = expected;
+        let mut longest = Duration::ZERO;
+        for seat in seats {
+            match self.wait(seat, since + bound, &wanted).await {
+                Some(seen) => longest = longest.max(took(&seen, since)),
+                None => return self.missed(seat),
+            }
+        }
+        for seat in seats {
+            match probe::get(seat.place, "/health").await {
+                Ok((got, _)) if got == status => {}
+                Ok((got, body)) => {
+                    let body = String::from_utf8_lossy(&body);
+                    return self.saw(false, &format!("{}: /health {got} {body}", seat.place.node));
+                }
+                Err(error) => return self.saw(false, &format!("{}: /health: {error}", seat.place.node)),
+            }
+        }
+        self.saw(longest <= bound, &format!("{what}, /health {status}, after {}", millis(longest)));
+        sleep(BREATH).await;
+    }
+
+    async fn wait(&self, seat: &Seat, deadline: Instant, wanted: impl Fn(&Answer) -> bool) -> Option<Seen> {
+        let mut seen = seat.seen.clone();
+        let waiting = seen.wait_for(|seen| wanted(&seen.answer));
+        timeout_at(deadline.into(), waiting).await.ok()?.ok().map(|seen| seen.clone())
+    }
+
+    fn missed(&mut self, seat: &Seat) {
+        let answer = seat.seen.borrow().answer.clone();
+        let (node, word) = (seat.place.node, answer.verdict.word());
+        self.saw(false, &format!("not seen in time: {node} says {word} ({})", answer.reason_or_dash()));
+    }
+
+    /// Ends the step: its title, and whether it showed what it should.
+    pub(crate) async fn end(self) -> (String, bool) {
+        sleep(PAUSE).await;
+        (self.title, self.passed)
+    }
+}
+
+/// How long it took: from the stored change if that is known, else from when the step began to wait.
+fn took(seen: &Seen, since: Instant) -> Duration {
+    seen.latency.filter(|_| seen.at >= since).unwrap_or_else(|| seen.at.saturating_duration_since(since))
+}

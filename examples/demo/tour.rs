@@ -1,0 +1,156 @@
+//! The scripted minute.
+
+use crate::answer::{Answer, Verdict};
+use crate::cluster::Cluster;
+use crate::fleet::Seat;
+use crate::kubectl::Kubectl;
+use crate::probe;
+use crate::screen::Screen;
+use crate::step::{GENEROUS, Step};
+use std::time::{Duration, Instant};
+
+/// What the tour's agents are started with.
+pub(crate) const AGENT_ARGS: &[&str] = &["--stale-after", "5s"];
+/// A cache is declared stale within stale-after + 1 s; one more for a loaded machine.
+const STALE_BOUND: Duration = Duration::from_secs(5 + 1 + 1);
+/// A connection whose packets vanish is replaced within 6 s; one more for a loaded machine.
+const VANISHED_BOUND: Duration = Duration::from_secs(6 + 1);
+/// How often the API server was asked anew for the node.
+const RESTARTS: &str = "nodegate_watch_restarts_total{resource=\"nodes\"";
+
+pub(crate) struct Tour<'a> {
+    pub(crate) kubectl: Kubectl,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) seats: &'a [Seat],
+    pub(crate) screen: &'a Screen,
+}
+
+impl<'a> Tour<'a> {
+    /// Plays all steps; says whether each showed what it should.
+    pub(crate) async fn play(&self) -> bool {
+        let began = Instant::now();
+        // The vanished packets come before the outage: an agent that was without an API server moments ago waits for
+        // longer between two attempts than the bound on the former allows.
+        let steps = [
+            self.all_ready().await,
+            self.cordon().await,
+            self.not_ready().await,
+            self.packets_vanish().await,
+            self.api_server_dies().await,
+        ];
+        self.screen.line("");
+        for (title, passed) in &steps {
+            self.screen.line(format!("{} {title}", self.screen.mark(*passed)));
+        }
+        let good = steps.iter().filter(|(_, passed)| *passed).count();
+        let time = began.elapsed().as_secs();
+        self.screen.line(format!("{good} of {} steps showed what they should, in {time} s", steps.len()));
+        good == steps.len()
+    }
+
+    async fn all_ready(&self) -> (String, bool) {
+        let mut step = Step::begin(self.screen, "1/5 All nodes are ready");
+        step.does("starts the agents");
+        let expected = step.expects("all three Ready", 200, GENEROUS);
+        step.sees(expected, &self.all(), is_ready).await;
+        step.end().await
+    }
+
+    async fn cordon(&self) -> (String, bool) {
+        let mut step = Step::begin(self.screen, "2/5 A node is cordoned");
+        step.does("kubectl cordon worker-1");
+        let expected = step.expects("worker-1 Draining (Unschedulable)", 503, GENEROUS);
+        step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
+        step.sees(expected, &self.nodes("worker-1"), is_cordoned).await;
+        self.uncordon(&mut step).await;
+        step.end().await
+    }
+
+    async fn uncordon(&self, step: &mut Step<'_>) {
+        step.does("kubectl uncordon worker-1");
+        let expected = step.expects("worker-1 Ready", 200, GENEROUS);
+        step.done(self.kubectl.run(self.cluster, &["uncordon", "worker-1"]).await);
+        step.sees(expected, &self.nodes("worker-1"), is_ready).await;
+    }
+
+    async fn not_ready(&self) -> (String, bool) {
+        let mut step = Step::begin(self.screen, "3/5 A kubelet says that its node is not ready");
+        step.does("sets worker-2's condition to Ready=False, KubeletNotReady");
+        let expected = step.expects("worker-2 NotReady (KubeletNotReady)", 503, GENEROUS);
+        self.cluster.sim.set_ready("worker-2", "False", "KubeletNotReady");
+        let not_ready = |answer: &Answer| answer.is(Verdict::NotReady, Some("KubeletNotReady"));
+        step.sees(expected, &self.nodes("worker-2"), not_ready).await;
+        step.does("sets it to Ready=True");
+        let expected = step.expects("worker-2 Ready", 200, GENEROUS);
+        self.cluster.sim.set_ready("worker-2", "True", "KubeletReady");
+        step.sees(expected, &self.nodes("worker-2"), is_ready).await;
+        step.end().await
+    }
+
+    async fn packets_vanish(&self) -> (String, bool) {
+        let mut step = Step::begin(self.screen, "4/5 The packets of open connections vanish");
+        let before = self.restarts().await;
+        step.does(
+            "drops every packet of the open connections, as a firewall that forgot them; new ones work",
+        );
+        step.does("kubectl cordon worker-1");
+        let expected = step.expects("worker-1 Draining all the same", 503, VANISHED_BOUND);
+        self.cluster.sim.half_open();
+        step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
+        step.sees(expected, &self.nodes("worker-1"), is_cordoned).await;
+        let replaced = self.restarts().await.saturating_sub(before);
+        step.saw(replaced > 0, &format!("worker-1's agent replaced its watch {replaced} time(s)"));
+        // On the new connection it is a matter of milliseconds again.
+        self.uncordon(&mut step).await;
+        self.cluster.sim.heal();
+        step.end().await
+    }
+
+    async fn api_server_dies(&self) -> (String, bool) {
+        let mut step = Step::begin(self.screen, "5/5 The API server dies, and comes back");
+        step.does("kills the API server");
+        let expected = step.expects("all three stale, failing open", 200, STALE_BOUND);
+        self.cluster.sim.kill().await;
+        let stale = |answer: &Answer| answer.stale && answer.verdict == Verdict::Ready;
+        step.sees(expected, &self.all(), stale).await;
+        step.does(
+            "cordons worker-1 while nobody can see it, and restarts the API server without its history",
+        );
+        let fresh = step.expects("worker-2 and worker-3 fresh again", 200, GENEROUS);
+        let cordoned = step.expects("worker-1 Draining: the cordon was not missed", 503, GENEROUS);
+        self.cluster.sim.cordon("worker-1");
+        if let Err(error) = self.cluster.sim.restart(true).await {
+            step.saw(false, &error.to_string());
+        }
+        step.sees(fresh, &self.nodes("worker-2 worker-3"), is_ready).await;
+        step.sees(cordoned, &self.nodes("worker-1"), is_cordoned).await;
+        self.uncordon(&mut step).await;
+        step.end().await
+    }
+
+    fn all(&self) -> Vec<&'a Seat> {
+        self.seats.iter().collect()
+    }
+
+    fn nodes(&self, names: &str) -> Vec<&'a Seat> {
+        let named = |seat: &&Seat| names.split(' ').any(|name| name == seat.place.node);
+        self.seats.iter().filter(named).collect()
+    }
+
+    /// How often the first agent has begun its watch of the node anew.
+    async fn restarts(&self) -> u64 {
+        let Some(seat) = self.seats.first() else { return 0 };
+        let Ok((_, metrics)) = probe::get(seat.place, "/metrics").await else { return 0 };
+        let metrics = String::from_utf8_lossy(&metrics);
+        let counts = metrics.lines().filter(|line| line.starts_with(RESTARTS));
+        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+}
+
+fn is_ready(answer: &Answer) -> bool {
+    answer.is(Verdict::Ready, None)
+}
+
+fn is_cordoned(answer: &Answer) -> bool {
+    answer.is(Verdict::Draining, Some("Unschedulable"))
+}
