@@ -253,6 +253,6 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
     }
     if resource.generation && old.get("spec") != new.get("spec") {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(1);
-        meta_mut(new).insert("generation".to_owned(), json!(generation + 1));
+        meta_mut(new).insert("generation".to_owned(), json!(generation.saturating_add(1)));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    if !text.ends_with('Z') || year < 1970 || !(1..=12).contains(&month) {
+    if !text.ends_with('Z') || year < 1970 || !(1..=12).contains(&month) || day == 0 {
         return None;
     }
     let y = if month <= 2 { year - 1 } else { year };
@@ -96,7 +96,10 @@ mod tests {
         assert_eq!(parse("2026-11-21T06:40:10Z"), Some(1_795_243_210));
         assert_eq!(civil(1_795_243_210), (2026, 11, 21, 6, 40, 10));
         assert_eq!(parse("2024-02-29T00:00:00.123456Z"), Some(1_709_164_800));
-        assert_eq!(parse("yesterday"), None);
+        for nonsense in ["yesterday", "2026-03-00T00:00:00Z", "2026-00-01T00:00:00Z", "ÄÄÄÄÄÄÄÄÄÄÄÄZ"]
+        {
+            assert_eq!(parse(nonsense), None);
+        }
     }
 
     #[test]

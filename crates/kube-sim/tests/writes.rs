@@ -140,6 +140,45 @@ async fn creations_are_checked() {
 }
 
 #[tokio::test]
+async fn requests_that_nobody_expects_break_nothing() {
+    let sim = sim().await;
+    let doubling: Vec<Value> = (0..60)
+        .map(|n| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/x{n}")}))
+        .collect();
+    let bomb = send(&sim, "PATCH", LAB, &JSON_PATCH, &json!(doubling).to_string()).await;
+    assert_eq!(bomb.code, 413);
+    for (method, path, headers, body) in [
+        ("GET", "/api/v1/nodes?limit=-1&continue=%ff%00", &[][..], ""),
+        ("GET", "/api/v1/nodes?continue=e30", &[], ""),
+        ("GET", "/api/v1/nodes?labelSelector=a%20in%20(", &[], ""),
+        ("GET", "//api//v1///nodes/%2e%2e/%00", &[], ""),
+        ("GET", "/api/v1/namespaces/x/nodes/lab-node", &[], ""),
+        ("GET", "/api/v1/nodes/lab-node/proxy/metrics", &[], ""),
+        ("POST", "/api/v1/nodes/lab-node", &[], "{}"),
+        ("DELETE", "/api/v1/nodes/lab-node/status", &[], "{}"),
+        ("OPTIONS", "/api/v1/nodes", &[], ""),
+        ("PATCH", LAB, &MERGE, "[]"),
+        ("PATCH", LAB, &MERGE, r#"{"metadata":null}"#),
+        ("PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"a":1}}}"#),
+        ("PATCH", LAB, &STRATEGIC, r#"{"status":{"conditions":[{"status":"x"}]},"$patch":"odd"}"#),
+        ("PATCH", LAB, &APPLY, "a: [b"),
+        ("PUT", LAB, &[], r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"other"}}"#),
+        ("DELETE", LAB, &[], "nonsense"),
+    ] {
+        let answer = send(&sim, method, path, headers, body).await;
+        assert!(
+            (400..500).contains(&answer.code),
+            "{method} {path} {body}: {} {}",
+            answer.code,
+            answer.text()
+        );
+    }
+    let path = "/api/v1/nodes?watch=1&timeoutSeconds=18446744073709551615&allowWatchBookmarks=true";
+    assert_eq!(common::watch(&sim, path).await.next().await.event()["type"], "ADDED");
+    assert!(sim.node("lab-node").is_some());
+}
+
+#[tokio::test]
 async fn finalizers_hold_and_preconditions_guard() {
     let sim = sim().await;
     send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"finalizers":["a.b/c"]}}"#).await;

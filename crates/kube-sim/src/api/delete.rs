@@ -230,7 +230,7 @@ fn amount(value: &Value, total: u64) -> Option<u64> {
         Value::Number(number) => number.as_u64(),
         Value::String(text) => {
             let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
-            Some((total * percent).div_ceil(100))
+            Some(total.saturating_mul(percent).div_ceil(100))
         }
         _ => None,
     }

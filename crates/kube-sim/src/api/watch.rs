@@ -28,6 +28,8 @@ use crate::table;
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
 const DEFAULT_TIMEOUT: u64 = 1_800;
+/// A year is for ever; more would overflow the clock.
+const MAX_TIMEOUT: u64 = 31_536_000;
 
 /// Starts a watch.
 pub(crate) async fn watch(
@@ -59,7 +61,7 @@ pub(crate) async fn watch(
     };
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
     let timeout = match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
         _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
     };
     let now = Instant::now();

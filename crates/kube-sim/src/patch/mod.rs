@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::schema::Shape;
 use crate::status::Status;
 
+/// Bytes that the copy operations of one JSON patch may add (the request body's limit).
+const MAX_COPIED: usize = 3 << 20;
+
 /// A patch's media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
@@ -65,7 +68,20 @@ pub(crate) fn patched(kind: PatchType, shape: &Shape, object: &Value, body: &[u8
                 patch.0.len()
             )));
         }
-        json_patch::patch(&mut result, &patch).map_err(|_| Status::patch_rejected())?;
+        let mut copied = 0;
+        for operation in &patch.0 {
+            if let json_patch::PatchOperation::Copy(copy) = operation {
+                copied += result.pointer(copy.from.as_str()).map_or(0, |v| v.to_string().len());
+                // A few copies of copies would fill all memory; the API server stops here too.
+                if copied > MAX_COPIED {
+                    return Err(Status::too_large(format!(
+                        "the copy operations of a JSON patch add more than {MAX_COPIED} bytes"
+                    )));
+                }
+            }
+            let one = std::slice::from_ref(operation);
+            json_patch::patch(&mut result, one).map_err(|_| Status::patch_rejected())?;
+        }
         return Ok(result);
     }
     let patch: Value = serde_json::from_slice(body).map_err(decoding)?;
