@@ -191,7 +191,7 @@ impl Builder {
         self
     }
 
-    /// Keeps all objects in a file, over a SIGKILL too.
+    /// Keeps all objects in a file, over a SIGKILL too, and the CA beside it (extension `ca`).
     #[must_use]
     pub fn state(mut self, path: impl Into<PathBuf>) -> Self {
         self.state = Some(path.into());
@@ -212,7 +212,8 @@ impl Builder {
             let failed = |error| StartError::State(path.clone(), error);
             store.attach(Journal::open(path).map_err(failed)?).map_err(failed)?;
         }
-        let tls = if self.tls { Some(Tls::new(self.listen.ip())?) } else { None };
+        let beside = self.state.as_ref().map(|path| path.with_extension("ca"));
+        let tls = if self.tls { Some(Tls::new(self.listen.ip(), beside)?) } else { None };
         let tokens = Tokens::new(&self.admin);
         for (token, user) in self.tokens {
             tokens.set(&token, user);

@@ -10,20 +10,25 @@ use clap::Parser;
 use nodegate_kube_sim::{Builder, Sim};
 use serde_json::json;
 
+/// What `--help` begins with.
+const ABOUT: &str = "\
+A simulated Kubernetes API that kubectl and client libraries take for a real one, with faults
+that are switched on and off at run time.
+
+When it is ready it writes one line of JSON to stdout: the URLs of the API and of the control API,
+the token and the kubeconfig's path. Try it:
+
+  kube-sim --nodes a,b,c --kubelets --tls --kubeconfig-out /tmp/kc --control 127.0.0.1:9911 &
+  KUBECONFIG=/tmp/kc kubectl get nodes -o wide
+  KUBECONFIG=/tmp/kc kubectl cordon a
+  curl http://127.0.0.1:9911/                       # every switch
+  curl -X POST http://127.0.0.1:9911/half-open      # open connections go dead, new ones work
+  curl -X POST http://127.0.0.1:9911/heal";
+
 /// A simulated Kubernetes API that kubectl and client libraries take for a real one, with faults
 /// that are switched on and off at run time.
-///
-/// When it is ready it writes one line of JSON to stdout: the URLs of the API and of the control API,
-/// the token and the kubeconfig's path. Try it:
-///
-///   kube-sim --nodes a,b,c --kubelets --tls --kubeconfig-out /tmp/kc --control 127.0.0.1:9911 &
-///   KUBECONFIG=/tmp/kc kubectl get nodes -o wide
-///   KUBECONFIG=/tmp/kc kubectl cordon a
-///   curl <http://127.0.0.1:9911>/                       # every switch
-///   curl -X POST <http://127.0.0.1:9911/half-open>      # open connections go dead, new ones work
-///   curl -X POST <http://127.0.0.1:9911/heal>
 #[derive(Debug, Parser)]
-#[command(version, verbatim_doc_comment)]
+#[command(version, long_about = ABOUT)]
 struct Arguments {
     /// Where the API listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
@@ -83,7 +88,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
 
-    /// Keep all objects in this file, so that they survive a kill -9.
+    /// Keep all objects in this file (and the CA beside it, with the extension ca), so that they survive a kill -9.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
