@@ -1,5 +1,6 @@
 //! What an operator does to a node, by the real kubectl with the operator's own credentials.
 
+use super::undo::{self, Ticket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,20 +14,14 @@ pub(crate) struct Kubectl {
     pub(crate) node: String,
 }
 
-/// A change to the node that is taken back when this is dropped, also when a test fails.
+/// A change to the node that is taken back when this is dropped, also when a test fails, and on Ctrl-C.
 #[must_use = "the change is taken back as soon as this is dropped"]
 pub(crate) struct Change {
-    kubectl: Kubectl,
-    undo: Vec<String>,
+    ticket: Ticket,
     /// When kubectl had done it: the API server has acknowledged the change by then.
     pub(crate) done: Instant,
     /// When kubectl was started.
     pub(crate) begun: Instant,
-}
-
-/// The owned words of a command line.
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl Kubectl {
@@ -45,8 +40,9 @@ impl Kubectl {
     /// Does something that is taken back by `undo`.
     fn change(&self, act: &[&str], undo: &[&str]) -> Change {
         let begun = Instant::now();
-        // Armed before it is done: kubectl may fail after the API server has obeyed.
-        let mut change = Change { kubectl: self.clone(), undo: words(undo), done: begun, begun };
+        // Noted before it is done: kubectl may fail after the API server has obeyed.
+        let ticket = undo::note(self.clone(), undo.iter().map(|word| (*word).to_owned()).collect());
+        let mut change = Change { ticket, done: begun, begun };
         if let Err(error) = self.run(act) {
             panic!("kubectl {}: {error}", act.join(" "));
         }
@@ -78,29 +74,17 @@ impl Change {
     }
 
     /// Takes it back; says when that was done.
-    pub(crate) fn undo(mut self) -> Instant {
-        if let Err(error) = self.restore() {
+    pub(crate) fn undo(self) -> Instant {
+        if let Err(error) = undo::take_back(self.ticket) {
             panic!("{error}");
         }
         Instant::now()
-    }
-
-    fn restore(&mut self) -> Result<(), String> {
-        let undo = std::mem::take(&mut self.undo);
-        if undo.is_empty() {
-            return Ok(());
-        }
-        let complaint = |error| {
-            let (command, kubeconfig) = (undo.join(" "), self.kubectl.kubeconfig.display());
-            format!("PLEASE RESTORE THE NODE: KUBECONFIG={kubeconfig} kubectl {command} failed: {error}")
-        };
-        self.kubectl.run(&undo).or_else(|_| self.kubectl.run(&undo)).map(drop).map_err(complaint)
     }
 }
 
 impl Drop for Change {
     fn drop(&mut self) {
-        if let Err(error) = self.restore() {
+        if let Err(error) = undo::take_back(self.ticket) {
             eprintln!("{error}");
         }
     }

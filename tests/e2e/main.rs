@@ -31,4 +31,5 @@ mod network;
 mod probes;
 mod real;
 mod status;
+mod undo;
 mod watching;

@@ -1,5 +1,6 @@
 //! A real cluster: whose credentials, and whether its node may be worked on.
 
+use super::drains;
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
 use serde_json::Value;
@@ -48,36 +49,18 @@ impl Real {
         }
     }
 
-    /// Refuses a node that is not ready to begin with: the tests could not tell their own doing from others', and would
-    /// undo what somebody has done on purpose.
+    /// Ends the run if the node is not ready to begin with: the tests could not tell their own doing from others', and
+    /// would undo what somebody has done on purpose.
     pub(crate) fn assert_untouched(&self, kubectl: &Kubectl) {
-        let text = kubectl
-            .run(&["get", "node", &self.node, "--output=json"])
-            .unwrap_or_else(|error| panic!("kubectl get node {}: {error}", self.node));
-        let node: Value = serde_json::from_str(&text).expect("kubectl writes JSON");
-        let keys = |pointer: &str, field: &str| -> Vec<String> {
-            let all = node.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
-            all.filter_map(|item| item[field].as_str().map(str::to_owned)).collect()
+        let touched = match kubectl.run(&["get", "node", &self.node, "--output=json"]) {
+            Ok(node) => touched(&serde_json::from_str(&node).expect("kubectl writes JSON")),
+            Err(error) => Some(format!("can't be read: {error}")),
         };
-        assert!(node["spec"]["unschedulable"] != true, "REFUSED: node {} is cordoned already", self.node);
-        let tainted = keys("/spec/taints", "key");
-        for key in super::drains::TAINTS {
-            assert!(
-                !tainted.contains(&key.to_owned()),
-                "REFUSED: node {} has the taint {key} already",
-                self.node
-            );
+        if let Some(why) = touched {
+            // Every test would say the same.
+            eprintln!("\nREFUSED: node {} {why}", self.node);
+            std::process::exit(1);
         }
-        let excluded = &node["metadata"]["labels"][super::drains::EXCLUDED];
-        assert!(
-            excluded.is_null(),
-            "REFUSED: node {} has the label {} already",
-            self.node,
-            super::drains::EXCLUDED
-        );
-        let conditions = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-        let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-        assert!(ready.any(|ready| ready["status"] == "True"), "REFUSED: node {} is not Ready", self.node);
     }
 
     /// Tells the operator, once, what is going to happen.
@@ -86,7 +69,26 @@ impl Real {
             let node = &self.node;
             println!("\ncluster {server}, node {node}; the agent's credentials: {credentials}");
             println!("{node} is cordoned, tainted (PreferNoSchedule: nothing is evicted) and labelled as excluded from load");
-            println!("balancers for seconds at a time. If this is interrupted: kubectl uncordon {node}; kubectl describe node {node}\n");
+            println!("balancers, each for seconds, and put back, on Ctrl-C too. Name no node whose Pods are just being moved:");
+            println!("while it has the out-of-service taint, volumes are detached without waiting for their unmount.\n");
         });
     }
+}
+
+/// Why a node is not in the pool already.
+fn touched(node: &Value) -> Option<String> {
+    if node["spec"]["unschedulable"] == true {
+        return Some("is cordoned already".to_owned());
+    }
+    if !node["metadata"]["labels"][drains::EXCLUDED].is_null() {
+        return Some(format!("has the label {} already", drains::EXCLUDED));
+    }
+    let all = |pointer| node.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    if let Some(taint) =
+        all("/spec/taints").find(|taint| drains::TAINTS.iter().any(|key| taint["key"] == *key))
+    {
+        return Some(format!("has the taint {} already", taint["key"]));
+    }
+    let ready = all("/status/conditions").any(|each| each["type"] == "Ready" && each["status"] == "True");
+    (!ready).then(|| "is not Ready".to_owned())
 }

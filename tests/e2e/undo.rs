@@ -1,0 +1,77 @@
+//! What has to be taken back: each change once, whether a test ends well, fails or is interrupted.
+
+use super::kubectl::Kubectl;
+use std::process::exit;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Changes that are in force. Whoever takes one out of here takes it back.
+static IN_FORCE: Mutex<Vec<(Ticket, Undo)>> = Mutex::new(Vec::new());
+static LISTENING: Once = Once::new();
+
+/// Names a change that is in force.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(usize);
+
+/// How a change is taken back.
+struct Undo {
+    kubectl: Kubectl,
+    args: Vec<String>,
+}
+
+fn in_force() -> MutexGuard<'static, Vec<(Ticket, Undo)>> {
+    IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes how a change that is about to be made is taken back.
+pub(crate) fn note(kubectl: Kubectl, args: Vec<String>) -> Ticket {
+    LISTENING.call_once(|| drop(std::thread::spawn(on_signal)));
+    let mut all = in_force();
+    let next = all.iter().map(|(ticket, _)| ticket.0 + 1).max().unwrap_or_default();
+    all.push((Ticket(next), Undo { kubectl, args }));
+    Ticket(next)
+}
+
+/// Takes a change back, unless that was done or begun already.
+pub(crate) fn take_back(ticket: Ticket) -> Result<(), String> {
+    let undo = {
+        let mut all = in_force();
+        let Some(at) = all.iter().position(|(each, _)| *each == ticket) else { return Ok(()) };
+        all.remove(at).1
+    };
+    undo.run()
+}
+
+impl Undo {
+    fn run(&self) -> Result<(), String> {
+        let complaint = |error| {
+            let (command, kubeconfig) = (self.args.join(" "), self.kubectl.kubeconfig.display());
+            format!("PLEASE RESTORE THE NODE: KUBECONFIG={kubeconfig} kubectl {command} failed: {error}")
+        };
+        let again = |_| self.kubectl.run(&self.args);
+        self.kubectl.run(&self.args).or_else(again).map(drop).map_err(complaint)
+    }
+}
+
+/// A signal runs no destructors, and would leave the node as it is.
+fn on_signal() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listen = |kind| signal(kind).expect("a signal handler");
+        let (mut interrupt, mut terminate) =
+            (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
+    // Held until the end, so that no test makes another change.
+    let mut all = in_force();
+    for (_, undo) in all.drain(..) {
+        eprintln!("interrupted: kubectl {}", undo.args.join(" "));
+        if let Err(error) = undo.run() {
+            eprintln!("{error}");
+        }
+    }
+    exit(130);
+}
