@@ -62,7 +62,8 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
         match guard.due() {
             Some(due) if due <= now => guard.ask().await,
             Some(due) => tokio::time::sleep(due.since(now).min(BEAT)).await,
-            None => tokio::time::sleep(BEAT).await,
+            // Whatever opens in the meantime proves itself, so no question is due any sooner than this.
+            None => tokio::time::sleep(guard.ask_after.min(BEAT)).await,
         }
     }
 }
