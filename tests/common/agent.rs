@@ -48,7 +48,10 @@ impl Agent {
 
     /// Starts a command that is an agent, with logs that this can follow.
     pub fn launch(mut command: Command) -> Self {
-        let command = command.env("LISTEN_PORT", "0").env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
+        let command = command
+            .env("LISTEN_PORT", "0")
+            .env("NODEGATE_AGENT_PORT", "0")
+            .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
         let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -1,19 +1,22 @@
-//! Follows one object: a reflector on a field selector, begun anew after every fault.
+//! Follows one object, or the few that a selector picks: a reflector, begun anew after every fault.
 //!
 //! Every fault is answered in the same way: drop everything, wait with jitter, start over with fresh credentials, a
 //! fresh connection and a fresh list. What is held stays until the new list is complete.
 
 use crate::backoff::Backoff;
-use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode};
+use crate::guard::BOOKMARK_OVERDUE;
+use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode, WatchedSlice};
 use crate::proof::{Proof, StreamLife};
-use crate::pulse::{Pulse, PulseError, Stream};
-use crate::{ClientError, NodeWatch, Startup, client};
+use crate::progress::Progress;
+use crate::pulse::{Pulse, Stream};
+use crate::reason::Reason;
+use crate::{ClientError, NodeWatch, client};
 use futures::TryStreamExt;
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Resource};
-use nodegate_readiness::Node;
+use nodegate_readiness::{Node, ServiceFacts, ServiceName};
 use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
 use std::fmt::Debug;
@@ -21,7 +24,6 @@ use std::hash::Hash;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
 /// A first list that takes longer is given up; the API server's own limit for it is a minute.
@@ -31,90 +33,10 @@ const LASTING: Duration = Duration::from_secs(30);
 /// Seconds a watch lives before the server ends it and it is resumed; drawn from this range so that agents drift apart.
 /// Silence is noticed by other means, so this only has to be rare: two watches cost about 13 requests an hour.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 500..=600;
-/// How long a forbidden Lease is left alone.
+/// How long a forbidden Lease or Service is left alone.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
-
-/// Why a session ended; the values of a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    NoClient,
-    Unauthorized,
-    Forbidden,
-    Expired,
-    Throttled,
-    ServerError,
-    Rejected,
-    Timeout,
-    ClosedEarly,
-    Disconnected,
-    Malformed,
-    Deaf,
-}
-
-impl Reason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::NoClient => "no-client",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Expired => "expired",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server-error",
-            Self::Rejected => "rejected",
-            Self::Timeout => "timeout",
-            Self::ClosedEarly => "closed-early",
-            Self::Disconnected => "disconnected",
-            Self::Malformed => "malformed",
-            Self::Deaf => "deaf",
-        }
-    }
-
-    fn of_status(code: u16) -> Self {
-        match code {
-            401 => Self::Unauthorized,
-            403 => Self::Forbidden,
-            410 => Self::Expired,
-            429 => Self::Throttled,
-            500.. => Self::ServerError,
-            _ => Self::Rejected,
-        }
-    }
-
-    fn of(error: &watcher::Error) -> Self {
-        let client = match error {
-            watcher::Error::WatchError(status) => return Self::of_status(status.code),
-            watcher::Error::NoResourceVersion => return Self::Malformed,
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => error,
-        };
-        match client {
-            kube::Error::Api(status) => Self::of_status(status.code),
-            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Malformed,
-            other => match find::<PulseError>(other) {
-                Some(PulseError::Timeout) => Self::Timeout,
-                Some(PulseError::ClosedEarly) => Self::ClosedEarly,
-                None if find::<crate::lines::BadBody>(other).is_some() => Self::Malformed,
-                None => Self::Disconnected,
-            },
-        }
-    }
-}
-
-/// Looks for a certain error among the causes of another.
-fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        // An io::Error shows the cause of what it wraps, not what it wraps.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let wrapped = wrapped.map(|inner| inner as &(dyn StdError + 'static));
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        next = wrapped.or_else(|| error.source());
-    }
-    None
-}
+/// The label by which slices name their Service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// How a session ended.
 struct Ended {
@@ -124,23 +46,25 @@ struct Ended {
 }
 
 /// Follows the own Node, forever.
-pub(crate) async fn node(watch: &NodeWatch, proof: Arc<Proof>, startup: Sender<Startup>) {
-    let progress = |reached: Startup| {
-        startup.send_if_modified(|at| *at != Startup::Synced && std::mem::replace(at, reached) != reached);
-    };
+pub(crate) async fn node(watch: &NodeWatch, proof: Arc<Proof>, progress: &Progress) {
     let follower = Follower {
         watch,
         proof,
         stream: Stream::Node,
         resource: "nodes",
-        changed: |node: Option<&WatchedNode>| {
-            let node = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
+        selected: own_name(watch),
+        changed: |nodes: &[Arc<WatchedNode>]| {
+            let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
             watch.board.set_node(node, watch.timeline.at(std::time::Instant::now()), SystemTime::now());
             // Whatever told us of the Node, a list or an event, came from the API server just now.
             watch.board.prove(watch.timeline.at(std::time::Instant::now()));
-            progress(Startup::Synced);
+            progress.node_synced();
         },
-        no_client: || progress(Startup::NoClient),
+        failed: |reason| {
+            if reason == Reason::NoClient {
+                progress.no_client();
+            }
+        },
         api: Api::<WatchedNode>::all,
     };
     follower.run().await;
@@ -153,24 +77,60 @@ pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>) {
         proof,
         stream: Stream::Lease,
         resource: "leases",
-        changed: |_: Option<&WatchedLease>| {},
-        no_client: || {},
+        selected: own_name(watch),
+        changed: |_: &[Arc<WatchedLease>]| {},
+        failed: |_| {},
         api: |client| Api::<WatchedLease>::namespaced(client, LEASE_NAMESPACE),
     };
     follower.run().await;
 }
 
-struct Follower<'a, Changed, NoClient, MakeApi> {
+/// Follows the `EndpointSlices` of a Service, forever.
+pub(crate) async fn service(
+    watch: &NodeWatch,
+    proof: Arc<Proof>,
+    progress: &Progress,
+    index: usize,
+    name: &ServiceName,
+) {
+    let follower = Follower {
+        watch,
+        proof,
+        stream: Stream::Service(index),
+        resource: "endpointslices",
+        selected: watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", name.name())),
+        changed: |slices: &[Arc<WatchedSlice>]| {
+            let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
+            let facts = ServiceFacts::count(&slices, &watch.node_name);
+            let now = watch.timeline.at(std::time::Instant::now());
+            watch.board.set_service(index, &facts, now, SystemTime::now());
+            watch.board.prove_service(index, now);
+            progress.service_settled(index);
+        },
+        // A Service that can't be watched holds nobody up.
+        failed: |_| progress.service_settled(index),
+        api: |client| Api::<WatchedSlice>::namespaced(client, name.namespace()),
+    };
+    follower.run().await;
+}
+
+/// Selects the object with the node's own name.
+fn own_name(watch: &NodeWatch) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
+}
+
+struct Follower<'a, Changed, Failed, MakeApi> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
     stream: Stream,
     resource: &'static str,
+    selected: watcher::Config,
     changed: Changed,
-    no_client: NoClient,
+    failed: Failed,
     api: MakeApi,
 }
 
-impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
+impl<Changed, Failed, MakeApi> Follower<'_, Changed, Failed, MakeApi> {
     async fn run<K>(self)
     where
         K: Resource<DynamicType = ()>
@@ -182,8 +142,8 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
             + Sync
             + 'static,
         <K as Resource>::DynamicType: Eq + Hash,
-        Changed: Fn(Option<&K>),
-        NoClient: Fn(),
+        Changed: Fn(&[Arc<K>]),
+        Failed: Fn(Reason),
         MakeApi: Fn(kube::Client) -> Api<K>,
     {
         let mut backoff = Backoff::new();
@@ -192,20 +152,22 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
             let pulse = Pulse::new(self.stream, self.proof.clone(), self.watch.metrics.clone());
             let ended = match client::build(pulse).await {
                 Ok(client) => self.session((self.api)(client), &mut failing).await,
-                Err(error) => {
-                    (self.no_client)();
-                    no_client(&error)
-                }
+                Err(error) => no_client(&error),
             };
-            self.life().closed();
+            (self.failed)(ended.reason);
+            if let Some(life) = self.proof.life(self.stream) {
+                life.closed();
+            }
             self.watch.metrics.restart(self.resource, ended.reason.as_str());
             if ended.lasted > LASTING {
                 backoff.reset();
             }
-            let wait = if self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
-                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
-            } else {
-                backoff.next()
+            let wait = match (self.stream, ended.reason) {
+                // The agent works without.
+                (Stream::Lease | Stream::Service(_), Reason::Forbidden) => {
+                    FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
+                }
+                _ => backoff.next(),
             };
             self.log(&ended, wait, failing);
             failing = true;
@@ -213,14 +175,37 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         }
     }
 
-    fn life(&self) -> &StreamLife {
-        if self.stream == Stream::Lease { &self.proof.lease } else { &self.proof.node }
+    /// Waits until the stream is to be dropped, whatever it says itself.
+    async fn condemned(&self, life: &StreamLife) {
+        let Stream::Service(_) = self.stream else { return life.replace.notified().await };
+        // The guard asks for the Node only; here a missing bookmark has to be enough.
+        let overdue = async {
+            loop {
+                let heard = life.last_bytes().unwrap_or_default();
+                let left = BOOKMARK_OVERDUE.saturating_sub(self.proof.now().since(heard));
+                if left.is_zero() && life.is_open() {
+                    return;
+                }
+                tokio::time::sleep(left.max(Duration::from_secs(1))).await;
+            }
+        };
+        tokio::select! {
+            () = life.replace.notified() => {}
+            () = overdue => {}
+        }
     }
 
     /// The first fault of an episode is news, the rest are details.
     fn log(&self, ended: &Ended, wait: Duration, failing: bool) {
         let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
-        if !failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
+        if let (false, Stream::Service(index), Reason::Forbidden) = (failing, self.stream, ended.reason) {
+            let service = self.watch.board.catalog().services().nth(index);
+            tracing::warn!(
+                service = service.map(tracing::field::display),
+                error = ended.detail,
+                "not allowed to watch the Service's EndpointSlices: its check fails open; the rights are in manifests/components/services"
+            );
+        } else if !failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
             tracing::warn!(
                 error = ended.detail,
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
@@ -245,12 +230,14 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
             + Sync
             + 'static,
         <K as Resource>::DynamicType: Eq + Hash,
-        Changed: Fn(Option<&K>),
+        Changed: Fn(&[Arc<K>]),
     {
         let began = Instant::now();
         let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
-        let selector = format!("metadata.name={}", self.watch.node_name);
-        let config = watcher::Config::default().fields(&selector).timeout(fastrand::u32(WATCH_SECONDS));
+        let Some(life) = self.proof.life(self.stream) else {
+            return ended(Reason::NoClient, "no such stream".to_owned());
+        };
+        let config = self.selected.clone().timeout(fastrand::u32(WATCH_SECONDS));
         let (store, writer) = reflector::store();
         let events = watcher(api, config).modify(|object: &mut K| object.meta_mut().managed_fields = None);
         let mut events = pin!(events.reflect(writer));
@@ -258,7 +245,7 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         loop {
             let event = tokio::select! {
                 event = events.try_next() => event,
-                () = self.life().replace.notified() => {
+                () = self.condemned(life) => {
                     return ended(Reason::Deaf, "the watch has missed a change or has gone silent".to_owned());
                 }
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
@@ -266,7 +253,7 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
                 }
             };
             match event {
-                Ok(Some(event)) => synced |= self.take(&event, &store, failing),
+                Ok(Some(event)) => synced |= self.take(&event, &store, life, failing),
                 Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
                 Err(error) => return ended(Reason::of(&error), detail(&error)),
             }
@@ -274,10 +261,16 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
     }
 
     /// Takes one event; says whether the object is known from now on.
-    fn take<K>(&self, event: &Event<K>, store: &reflector::Store<K>, failing: &mut bool) -> bool
+    fn take<K>(
+        &self,
+        event: &Event<K>,
+        store: &reflector::Store<K>,
+        life: &StreamLife,
+        failing: &mut bool,
+    ) -> bool
     where
         K: Resource + Lookup<DynamicType = ()> + Clone + 'static,
-        Changed: Fn(Option<&K>),
+        Changed: Fn(&[Arc<K>]),
     {
         let kind = match event {
             Event::Init => return false,
@@ -291,11 +284,11 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         };
         if let Some(kind) = kind {
             self.watch.metrics.event(self.resource, kind, self.watch.timeline);
-            self.proof.event(self.life());
+            self.proof.event(life);
         } else if std::mem::take(failing) {
             tracing::debug!(resource = self.resource, "watching again");
         }
-        (self.changed)(store.state().first().map(Arc::as_ref));
+        (self.changed)(&store.state());
         true
     }
 }

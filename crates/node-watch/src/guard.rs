@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A real API server sends a bookmark every 60 s (measured on 1.36); a Node watch silent for longer may be deaf even
 /// while the Lease, on a connection of its own, is heard.
-const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
+pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 /// Longest wait for the answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A change that the question shows may be on its way through the watch: so long it gets to arrive.
@@ -154,9 +154,9 @@ impl Guard<'_> {
         }
     }
 
-    /// What happened to one connection may have happened to both.
+    /// What happened to one connection may have happened to all.
     fn replace_streams(&self) {
-        for life in [&self.proof.node, &self.proof.lease] {
+        for life in self.proof.streams() {
             if life.is_open() {
                 life.replace.notify_one();
             }

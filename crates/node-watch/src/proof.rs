@@ -1,5 +1,6 @@
 //! What counts as proof of life, and for what.
 
+use crate::pulse::Stream;
 use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,8 @@ pub(crate) struct Proof {
     timeline: Timeline,
     pub(crate) node: StreamLife,
     pub(crate) lease: StreamLife,
+    /// Of the watched Services, by their index in the catalog.
+    pub(crate) services: Vec<StreamLife>,
 }
 
 /// One watch stream.
@@ -48,7 +51,8 @@ impl StreamLife {
 
 impl Proof {
     pub(crate) fn new(board: Arc<Board>, timeline: Timeline) -> Self {
-        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default() }
+        let services = board.catalog().services().map(|_| StreamLife::default()).collect();
+        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default(), services }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -61,13 +65,37 @@ impl Proof {
         self.bytes(stream);
     }
 
-    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about the Node while nobody watches it.
+    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches.
     pub(crate) fn bytes(&self, stream: &StreamLife) {
         let now = self.now();
         stream.last_bytes.advance(now);
+        self.prove(now);
+    }
+
+    fn prove(&self, now: Moment) {
         if self.node.is_open() {
             self.board.prove(now);
         }
+        for (index, service) in self.services.iter().enumerate() {
+            if service.is_open() {
+                self.board.prove_service(index, now);
+            }
+        }
+    }
+
+    /// The stream's place; `None` for one that is no stream.
+    pub(crate) fn life(&self, stream: Stream) -> Option<&StreamLife> {
+        match stream {
+            Stream::Node => Some(&self.node),
+            Stream::Lease => Some(&self.lease),
+            Stream::Service(index) => self.services.get(index),
+            Stream::None => None,
+        }
+    }
+
+    /// All streams.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &StreamLife> {
+        [&self.node, &self.lease].into_iter().chain(&self.services)
     }
 
     /// An object came.
@@ -75,10 +103,9 @@ impl Proof {
         stream.last_event.advance(self.now());
     }
 
-    /// The API server confirmed at `now` that what we hold is the newest there is.
+    /// The API server confirmed at `now` that what we hold of the Node is the newest there is. For Services that is as
+    /// good as a heartbeat: the server is there, and their own streams are replaced when they have been silent too long.
     pub(crate) fn verified(&self, now: Moment) {
-        if self.node.is_open() {
-            self.board.prove(now);
-        }
+        self.prove(now);
     }
 }

@@ -23,11 +23,13 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
-/// Which of the two streams a client serves.
+/// Which of the streams a client serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Node,
     Lease,
+    /// The `EndpointSlices` of the Service with this index.
+    Service(usize),
     /// The guard's questions; no stream at all.
     None,
 }
@@ -55,11 +57,7 @@ impl Pulse {
     }
 
     fn life(&self) -> Option<&StreamLife> {
-        match self.stream {
-            Stream::Node => Some(&self.proof.node),
-            Stream::Lease => Some(&self.proof.lease),
-            Stream::None => None,
-        }
+        self.proof.life(self.stream)
     }
 
     fn accepted(&self) {
@@ -86,7 +84,8 @@ impl Pulse {
 fn verb(request: &http::request::Parts) -> &'static str {
     let watches =
         request.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-    let of_collection = request.uri.path().ends_with("/nodes") || request.uri.path().ends_with("/leases");
+    let collections = ["/nodes", "/leases", "/endpointslices"];
+    let of_collection = collections.iter().any(|end| request.uri.path().ends_with(end));
     match (watches, of_collection) {
         (true, _) => "watch",
         (false, true) => "list",
