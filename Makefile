@@ -8,7 +8,7 @@ help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute)
-	@cargo build --quiet --bin nodegate --example demo
+	@cargo build --bin nodegate --example demo
 	@exec target/debug/examples/demo $(ARGS)
 
 test: tools lint unit ## Everything that CI runs; installs what is missing
