@@ -25,7 +25,6 @@ unit:
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
-	@cargo build --quiet --locked --tests --bin nodegate
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
