@@ -52,11 +52,14 @@ impl Agent {
             .env("LISTEN_PORT", "0")
             .env("NODEGATE_AGENT_PORT", "0")
             .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
-        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
+        let mut child =
+            command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let written = log.clone();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line)));
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line));
+        });
         let address = until("the agent to listen", || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the agent ended with {status}: {:#?}", log.lock().unwrap());
@@ -133,7 +136,8 @@ impl Agent {
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
         assert!(status.success());
     }
 
