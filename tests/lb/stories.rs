@@ -1,0 +1,82 @@
+//! Every way of asking, under traffic.
+
+use crate::event::{Event, Outcome};
+use crate::haproxy::Haproxy;
+use crate::lab::Nodes;
+use crate::mode::Mode;
+use crate::traffic::Traffic;
+
+fn play(mode: Mode, events: &[Event], mut told: impl FnMut(Event, &Outcome)) {
+    let mut nodes = Nodes::start();
+    let _haproxy = Haproxy::start(&nodes.site, mode.configuration());
+    let traffic = Traffic::start(nodes.site.frontend());
+    for &event in events {
+        let outcome = event.play(&mut nodes, &traffic);
+        told(event, &outcome);
+    }
+    drop(traffic);
+}
+
+/// The promise: whatever happens, no client notices.
+fn keeps_the_promise(mode: Mode, event: Event, outcome: &Outcome) {
+    let what = format!("{}, {}: {outcome}", mode.name(), event.name());
+    assert!(outcome.failures.is_empty(), "{what}: {:?}", outcome.failures);
+    assert!(outcome.existing_works, "{what}");
+    if event == Event::ApiOutage {
+        assert_eq!(outcome.left_after, None, "{what}: an outage must not empty the pool");
+    }
+}
+
+fn cordon_under_load(mode: Mode) {
+    play(mode, &[Event::Cordon], |event, outcome| {
+        eprintln!("{}, {}: {outcome}", mode.name(), event.name());
+        keeps_the_promise(mode, event, outcome);
+    });
+}
+
+#[test]
+fn cordon_with_httpchk_get() {
+    cordon_under_load(Mode::Get);
+}
+
+#[test]
+fn cordon_with_plain_httpchk() {
+    cordon_under_load(Mode::Options);
+}
+
+#[test]
+fn cordon_with_expect() {
+    cordon_under_load(Mode::Expect);
+}
+
+#[test]
+fn cordon_with_disable_on_404() {
+    cordon_under_load(Mode::DisableOn404);
+}
+
+#[test]
+fn cordon_with_agent_check() {
+    cordon_under_load(Mode::AgentCheck);
+}
+
+#[test]
+#[ignore = "takes minutes: make lb-test"]
+fn table() {
+    println!("failed of all requests · from the event to the last new connection on the node · a connection open on it");
+    println!();
+    println!("| HAProxy | {} |", Event::ALL.map(Event::name).join(" | "));
+    println!("|---|{}", "---|".repeat(Event::ALL.len()));
+    let mut broken = Vec::new();
+    for mode in Mode::ALL {
+        let mut cells = Vec::new();
+        play(mode, &Event::ALL, |event, outcome| {
+            eprintln!("  {}, {}: {outcome} {:?}", mode.name(), event.name(), outcome.failures.first());
+            cells.push(outcome.to_string());
+            if !outcome.failures.is_empty() || !outcome.existing_works {
+                broken.push(format!("{}, {}: {outcome}: {:?}", mode.name(), event.name(), outcome.failures));
+            }
+        });
+        println!("| `{}` | {} |", mode.name(), cells.join(" | "));
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
