@@ -1,1 +1,42 @@
+//! The documented configurations are valid, and they are the documented ones.
 
+use crate::haproxy;
+use crate::nginx;
+use crate::site::{Site, documented};
+use std::fs;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn haproxy_takes_its_configurations() {
+    let site = Site::new();
+    for name in documented("haproxy") {
+        haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn nginx_takes_its_configurations() {
+    let site = Site::new();
+    for name in documented("nginx") {
+        nginx::check(&site, &name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Each file that is tried here is shown in the document, word for word.
+#[test]
+fn the_document_shows_what_was_tried() {
+    let text = fs::read_to_string(format!("{ROOT}/docs/load-balancers.md")).unwrap();
+    for name in ["haproxy", "nginx", "keepalived"].into_iter().flat_map(documented) {
+        let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
+        let shown = text.contains(&format!("\n{}\n```\n", shown(&file)));
+        assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
+        assert!(text.contains(&format!("(load-balancers/{name})")), "docs/load-balancers.md has no link to {name}");
+    }
+}
+
+/// The part of a configuration between its marks, or all of it.
+fn shown(file: &str) -> &str {
+    let part = file.split_once("# --- 8< ---\n").map_or(file, |(_, rest)| rest);
+    part.split_once("# --- >8 ---\n").map_or(part, |(part, _)| part).trim_end()
+}

@@ -56,10 +56,20 @@ impl Event {
         }
     }
 
-    /// Plays it under traffic, and undoes it.
+    /// Plays it under traffic, with a connection that stays, and undoes it.
     pub(crate) fn play(self, nodes: &mut Nodes, traffic: &Traffic) -> Outcome {
         nodes.wait_for_traffic();
         let mut held = Held::on(NODES[NODE], nodes.site.frontend());
+        self.play_with(nodes, traffic, || held.works())
+    }
+
+    /// The same for a balancer that takes requests apart: no connection of a client's stays with one node.
+    pub(crate) fn play_new(self, nodes: &mut Nodes, traffic: &Traffic) -> Outcome {
+        nodes.wait_for_traffic();
+        self.play_with(nodes, traffic, || true)
+    }
+
+    fn play_with(self, nodes: &mut Nodes, traffic: &Traffic, existing: impl FnOnce() -> bool) -> Outcome {
         let before = traffic.tally();
         let begun = Instant::now();
         let left = self.happen(nodes);
@@ -67,7 +77,7 @@ impl Event {
             let last = nodes.backends[NODE].last().expect("there was traffic");
             last.saturating_duration_since(begun)
         });
-        let existing_works = held.works();
+        let existing_works = existing();
         self.end(nodes);
         nodes.wait_for_traffic();
         let after = traffic.tally();

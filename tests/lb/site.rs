@@ -58,6 +58,7 @@ impl Site {
         let text = text
             .replace("10.0.0.10:443", &self.frontend().to_string())
             .replace("10.0.0.", &format!("{a}.{b}.{c}."))
+            .replace("/run/nginx/", &format!("{}/", self.dir().display()))
             .replace("/run/haproxy/", &format!("{}/", self.dir().display()))
             .replace("/var/lib/haproxy/", &format!("{}/", self.dir().display()));
         let path = self.dir().join(Path::new(name).file_name().unwrap());
