@@ -7,7 +7,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Far more than two rounds of checks take.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Haproxy {
     child: Child,
@@ -35,7 +38,7 @@ impl ServerState {
 
     /// Running, and takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
-        self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN"
+        self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN (agent)"
     }
 
     /// Stopped by what the agent said, and by nothing else.
@@ -109,11 +112,15 @@ impl Haproxy {
 
     /// Waits until a server is as described.
     pub(crate) fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&ServerState) -> bool) {
-        let mut last = None;
-        until(&format!("HAProxy to see {name} {what}"), || {
-            last = self.server(name);
-            last.clone().filter(&wanted)
-        });
+        let begun = Instant::now();
+        loop {
+            let state = self.server(name);
+            if state.as_ref().is_some_and(&wanted) {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "HAProxy is to see {name} {what}, and sees {state:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn stop(&mut self) {
