@@ -79,7 +79,11 @@ fn endpoints_are_counted_as_kube_proxy_counts_them() {
     story.counts(0);
     assert_eq!(story.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
 
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true), ("10.0.0.2", "n2", true), ("10.0.0.3", "", true)]);
+    story.slice(
+        "web-a",
+        "IPv4",
+        &[("10.0.0.1", NODE, true), ("10.0.0.2", "n2", true), ("10.0.0.3", "", true)],
+    );
     story.counts(1);
     // A second slice of the Service, and the other family of a dual-stack one.
     story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, true)]);
@@ -155,9 +159,7 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
     let broken = Effect::Status { code: 503, retry_after: 0 }.on(Scope::all().resources(&["endpointslices"]));
     let fault = story.cluster.sim.faults().add(broken);
     story.cluster.sim.close_watches(Some("endpointslices"));
-    until("a stale Service", || {
-        story.agent.get(CHECK).is_stale().then_some(())
-    });
+    until("a stale Service", || story.agent.get(CHECK).is_stale().then_some(()));
     let node = story.agent.health();
     assert!(node.status == 200 && !node.is_stale(), "{node:?}");
     story.cluster.sim.cordon(NODE);

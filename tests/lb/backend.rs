@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 pub(crate) const HOLD: &str = "HOLD";
 
 pub(crate) struct Backend {
-    pub(crate) name: &'static str,
     address: SocketAddr,
     seen: Arc<Seen>,
 }
@@ -38,7 +37,7 @@ impl Backend {
                 thread::spawn(move || serve(name, &stream, &seen));
             }
         });
-        Self { name, address, seen }
+        Self { address, seen }
     }
 
     /// How many connections with a request there were. A balancer's own checks send none.

@@ -31,7 +31,10 @@ fn the_document_shows_what_was_tried() {
         let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
         let shown = text.contains(&format!("\n{}\n```\n", shown(&file)));
         assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
-        assert!(text.contains(&format!("(load-balancers/{name})")), "docs/load-balancers.md has no link to {name}");
+        assert!(
+            text.contains(&format!("(load-balancers/{name})")),
+            "docs/load-balancers.md has no link to {name}"
+        );
     }
 }
 

@@ -84,8 +84,7 @@ impl Haproxy {
     pub(crate) fn reload(&mut self) {
         fs::write(&self.state_file, self.command("show servers state").unwrap()).unwrap();
         let old = self.child.id().to_string();
-        let mut old_child =
-            std::mem::replace(&mut self.child, spawn(&self.configuration, &["-sf", &old]));
+        let mut old_child = std::mem::replace(&mut self.child, spawn(&self.configuration, &["-sf", &old]));
         let own = format!("Pid: {}", self.child.id());
         until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
         // It lives on for the connections that it has.
@@ -152,6 +151,7 @@ fn spawn(configuration: &PathBuf, args: &[&str]) -> Child {
 pub(crate) fn check(configuration: &PathBuf) -> Result<(), String> {
     let mut command = Command::new("haproxy");
     command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
-    let output = command.args(["-c", "-f"]).arg(configuration).output().expect("haproxy is needed: make tools");
+    let output =
+        command.args(["-c", "-f"]).arg(configuration).output().expect("haproxy is needed: make tools");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -70,7 +70,8 @@ fn a_passive_check_sees_what_the_agent_says() {
     let before = traffic.tally();
     until("the others to take over", || {
         let now = traffic.tally();
-        let grew = |name: &str| now.served.get(name) > before.served.get(name).map(|count| count + 20).as_ref();
+        let grew =
+            |name: &str| now.served.get(name) > before.served.get(name).map(|count| count + 20).as_ref();
         NODES[1..].iter().all(|name| grew(name)).then_some(())
     });
     assert_eq!(traffic.tally().failures, before.failures);

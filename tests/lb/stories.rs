@@ -62,7 +62,9 @@ fn cordon_with_agent_check() {
 #[test]
 #[ignore = "takes minutes: make lb-test"]
 fn table() {
-    println!("failed of all requests · from the event to the last new connection on the node · a connection open on it");
+    println!(
+        "failed of all requests · from the event to the last new connection on the node · a connection open on it"
+    );
     println!();
     println!("| HAProxy | {} |", Event::ALL.map(Event::name).join(" | "));
     println!("|---|{}", "---|".repeat(Event::ALL.len()));

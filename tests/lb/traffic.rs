@@ -57,10 +57,6 @@ impl Traffic {
     pub(crate) fn tally(&self) -> Tally {
         self.shared.tally.lock().unwrap().clone()
     }
-
-    pub(crate) fn failures(&self) -> usize {
-        self.shared.tally.lock().unwrap().failures.len()
-    }
 }
 
 impl Drop for Traffic {

@@ -64,7 +64,9 @@ async fn config() -> Result<Config, ClientError> {
 /// A client whose every request and byte is seen by `pulse`.
 pub(crate) async fn build(pulse: Arc<Pulse>) -> Result<Client, ClientError> {
     let mut config = config().await?;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
     if config.proxy_url.is_some() {
         return Err(ClientError::Proxy);
     }

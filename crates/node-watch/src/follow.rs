@@ -6,8 +6,8 @@
 use crate::backoff::Backoff;
 use crate::guard::BOOKMARK_OVERDUE;
 use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode, WatchedSlice};
-use crate::proof::{Proof, StreamLife};
 use crate::progress::Progress;
+use crate::proof::{Proof, StreamLife};
 use crate::pulse::{Pulse, Stream};
 use crate::reason::Reason;
 use crate::{ClientError, NodeWatch, client};

@@ -21,8 +21,8 @@ mod resolver;
 pub use client::ClientError;
 pub use metrics::WatchMetrics;
 
-use nodegate_readiness::{Beats, Board, Timeline};
 use futures::future::join_all;
+use nodegate_readiness::{Beats, Board, Timeline};
 use progress::Progress;
 use proof::Proof;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ impl NodeWatch {
         let lease = follow::lease(&self, proof.clone());
         let guard = guard::run(&self, proof.clone());
         let services = self.board.catalog().services().enumerate();
-        let services = services
-            .map(|(index, name)| follow::service(&self, proof.clone(), &progress, index, name));
+        let services =
+            services.map(|(index, name)| follow::service(&self, proof.clone(), &progress, index, name));
         tokio::join!(node, lease, guard, join_all(services));
     }
 }

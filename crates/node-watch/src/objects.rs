@@ -218,7 +218,10 @@ mod tests {
         );
         let ready: Vec<_> = slice.endpoints.iter().map(|e| (e.address.to_string(), e.ready)).collect();
         assert!(slice.has_port);
-        assert_eq!(ready, [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r)));
+        assert_eq!(
+            ready,
+            [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r))
+        );
         assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
     }
 }

@@ -102,7 +102,7 @@ impl ServiceFacts {
     pub fn count<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>, node: &str) -> Self {
         let reachable = slices.into_iter().filter(|slice| slice.has_port);
         let local = reachable.flat_map(|slice| &slice.endpoints).filter(|endpoint| endpoint.is_on(node));
-        
+
         let ready = local.filter(|endpoint| endpoint.ready);
         let addresses: BTreeSet<IpAddr> = ready.map(|endpoint| endpoint.address).collect();
         let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
