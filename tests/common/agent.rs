@@ -1,12 +1,12 @@
 //! The agent as a child process, asked over its socket.
 
-use super::poll::until;
+use super::poll::{DEADLINE, until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A running agent; killed when dropped.
 pub struct Agent {
@@ -102,11 +102,19 @@ impl Agent {
 
     /// Waits until `/health` is as described.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
-        let mut last = None;
-        until(&format!("{what}\nlast answer {last:?}\n{}", self.log_text()), || {
-            last = Some(self.health());
-            last.clone().filter(&wanted)
-        })
+        let start = Instant::now();
+        loop {
+            let reply = self.health();
+            if wanted(&reply) {
+                return reply;
+            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "waited for {what}; last answer {reply:?}\n{}",
+                self.log_text()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Waits for a 200 that is not stale.

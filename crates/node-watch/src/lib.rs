@@ -62,12 +62,14 @@ impl NodeWatch {
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let proof = Arc::new(Proof::new(self.board.clone(), self.timeline));
         let progress = Progress::new(startup, proof.services.len());
-        let node = follow::node(&self, proof.clone(), &progress);
-        let lease = follow::lease(&self, proof.clone());
+        let (share, shared) = watch::channel(None);
+        let node = follow::node(&self, proof.clone(), &progress, share);
+        let lease = follow::lease(&self, proof.clone(), shared.clone());
         let guard = guard::run(&self, proof.clone());
         let services = self.board.catalog().services().enumerate();
-        let services =
-            services.map(|(index, name)| follow::service(&self, proof.clone(), &progress, index, name));
+        let services = services.map(|(index, name)| {
+            follow::service(&self, proof.clone(), &progress, shared.clone(), index, name)
+        });
         tokio::join!(node, lease, guard, join_all(services));
     }
 }

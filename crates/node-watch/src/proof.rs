@@ -1,6 +1,5 @@
 //! What counts as proof of life, and for what.
 
-use crate::pulse::Stream;
 use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +20,7 @@ pub(crate) struct Proof {
 #[derive(Default)]
 pub(crate) struct StreamLife {
     open: AtomicBool,
+    ended_early: AtomicBool,
     last_bytes: AtomicMoment,
     last_event: AtomicMoment,
     /// Tells the follower to drop the stream and begin anew.
@@ -43,9 +43,21 @@ impl StreamLife {
         self.last_event.get()
     }
 
-    /// The watch ended, for whatever reason.
-    pub(crate) fn closed(&self) {
+    /// A follower starts over; what came before no longer counts.
+    pub(crate) fn begin(&self) {
         self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(false, Ordering::Relaxed);
+    }
+
+    /// The watch ended, for whatever reason, perhaps right after it had been accepted.
+    pub(crate) fn closed(&self, early: bool) {
+        self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(early, Ordering::Relaxed);
+    }
+
+    /// Whether the last watch ended early; asked once.
+    pub(crate) fn take_ended_early(&self) -> bool {
+        self.ended_early.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -80,16 +92,6 @@ impl Proof {
             if service.is_open() {
                 self.board.prove_service(index, now);
             }
-        }
-    }
-
-    /// The stream's place; `None` for one that is no stream.
-    pub(crate) fn life(&self, stream: Stream) -> Option<&StreamLife> {
-        match stream {
-            Stream::Node => Some(&self.node),
-            Stream::Lease => Some(&self.lease),
-            Stream::Service(index) => self.services.get(index),
-            Stream::None => None,
         }
     }
 

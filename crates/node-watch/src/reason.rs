@@ -19,6 +19,8 @@ pub(crate) enum Reason {
     Disconnected,
     Malformed,
     Deaf,
+    /// Not a fault: the Node's follower has made a new client, and the Lease's moves to it.
+    Moved,
 }
 
 impl Reason {
@@ -36,6 +38,7 @@ impl Reason {
             Self::Disconnected => "disconnected",
             Self::Malformed => "malformed",
             Self::Deaf => "deaf",
+            Self::Moved => "moved",
         }
     }
 
