@@ -1,9 +1,15 @@
 //! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
-#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
 
 mod common;
 
-use common::agent::Agent;
+use common::agent::{Agent, Reply};
 use common::cluster::{Cluster, NODE};
 use common::poll::until;
 use nodegate_kube_sim::{Effect, Scope};
@@ -138,7 +144,7 @@ fn an_outage_holds_the_count_and_lets_the_check_fail_open() {
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
     story.cluster.wait(story.cluster.sim.kill());
-    story.agent.wait_for("a stale answer", |reply| reply.is_stale());
+    story.agent.wait_for("a stale answer", Reply::is_stale);
     let check = until("a stale Service", || {
         Some(story.agent.get(CHECK)).filter(|reply| reply.status == 200 && reply.is_stale())
     });

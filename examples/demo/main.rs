@@ -111,10 +111,8 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     guide::show(&screen, &cluster, &places, args.tour, args.haproxy).await;
     let mut fleet = Fleet::start(&places, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
     let seats = fleet.seats.clone();
-    let mut front = match args.haproxy {
-        true => Some(Front::start(&places, cluster.dir(), &screen).await?),
-        false => None,
-    };
+    let mut front =
+        if args.haproxy { Some(Front::start(&places, cluster.dir(), &screen).await?) } else { None };
     let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
