@@ -37,7 +37,11 @@ struct Running {
 
 impl Running {
     fn start(base_port: &str) -> Self {
-        let mut child = demo(base_port).stdout(Stdio::piped()).spawn().unwrap();
+        Self::start_with(base_port, &[])
+    }
+
+    fn start_with(base_port: &str, args: &[&str]) -> Self {
+        let mut child = demo(base_port).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let (mut dir, mut ready) = (None, 0);
         while ready < 3 {
@@ -62,6 +66,21 @@ impl Running {
             environment.windows(needle.len()).any(|window| window == needle.as_bytes())
         };
         pids.filter(ours).collect()
+    }
+
+    fn kubectl(&self, args: &[&str]) {
+        let mut command = Command::new("kubectl");
+        command.args(args).env("KUBECONFIG", self.dir.join("kubeconfig"));
+        assert!(command.env("KUBECACHEDIR", self.dir.join("cache")).status().unwrap().success());
+    }
+
+    /// Reads lines until one contains this.
+    fn wait_for(&mut self, needle: &str) {
+        let mut line = String::new();
+        while !line.contains(needle) {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the demo ended: {:?}", self.child.wait());
+        }
     }
 
     /// Waits for its end: how it ended, and what it still said.
@@ -138,6 +157,20 @@ fn an_agent_that_dies_ends_the_demo() {
         "{rest}"
     );
     demo.assert_nothing_left([27201, 27211, 27221]);
+}
+
+#[test]
+fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
+    let mut demo = Running::start_with("27501", &["--haproxy"]);
+    demo.kubectl(&["cordon", "worker-1"]);
+    demo.wait_for("worker-1   0/s DRAIN ");
+    demo.kubectl(&["uncordon", "worker-1"]);
+    demo.wait_for("worker-1  Draining  -> Ready");
+    signal("INT", demo.child.id());
+    let (status, rest) = demo.end();
+    assert_eq!(status.code(), Some(0), "{rest}");
+    assert!(rest.contains("requests through HAProxy, 0 failed"), "{rest}");
+    demo.assert_nothing_left([27501, 27502, 27531]);
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn without_the_right_to_watch_slices_the_check_fails_open_and_the_log_says_why()
 }
 
 #[test]
-fn a_service_costs_one_connection_and_no_request_for_any_number_of_probes() {
+fn a_service_costs_one_watch_and_no_request_for_any_number_of_probes() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
@@ -214,4 +214,8 @@ fn a_service_costs_one_connection_and_no_request_for_any_number_of_probes() {
         assert_eq!(story.agent.get(CHECK).status, 200);
     }
     assert_eq!(requests(), before);
+    until("one connection with three watches", || {
+        let reading = story.cluster.sim.counters().read();
+        (reading.connections == 1 && reading.watches == 3).then_some(())
+    });
 }
