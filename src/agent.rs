@@ -96,7 +96,13 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         board.open(timeline.at(Instant::now()), SystemTime::now());
         opened.send_replace(true);
         let address = listener.local_addr().map_err(starting("server"))?;
-        tracing::info!(%address, node = board.node_name(), version = env!("CARGO_PKG_VERSION"), "listening");
+        tracing::info!(
+            %address,
+            agent_port = settings.agent_port.map(NonZeroU16::get),
+            node = board.node_name(),
+            version = env!("CARGO_PKG_VERSION"),
+            "listening"
+        );
         serve(listener, agent_listener, Arc::new(app), limits, shutdown).await?;
         tracing::info!("bye");
         Ok(())

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What asks for a connection that stays: each `ping` is then answered.
@@ -13,6 +13,7 @@ pub(crate) const HOLD: &str = "HOLD";
 pub(crate) struct Backend {
     address: SocketAddr,
     seen: Arc<Seen>,
+    listening: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -28,7 +29,7 @@ impl Backend {
         let listener = TcpListener::bind(address).unwrap();
         let seen = Arc::new(Seen::default());
         let shared = seen.clone();
-        thread::spawn(move || {
+        let listening = thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 if shared.stopped.load(Ordering::Relaxed) {
                     return;
@@ -37,7 +38,7 @@ impl Backend {
                 thread::spawn(move || serve(name, &stream, &seen));
             }
         });
-        Self { address, seen }
+        Self { address, seen, listening: Mutex::new(Some(listening)) }
     }
 
     /// How many connections with a request there were. A balancer's own checks send none.
@@ -55,11 +56,13 @@ impl Backend {
         self.last().is_none_or(|last| last.elapsed() > time)
     }
 
-    /// Ends as an evicted pod does: nothing new, and what there is goes on.
+    /// Ends as an evicted pod does: nothing new, and what there is goes on. The port is free when this returns.
     pub(crate) fn stop(&self) {
+        let Some(listening) = self.listening.lock().unwrap().take() else { return };
         self.seen.stopped.store(true, Ordering::Relaxed);
         // The listener ends with the next connection.
         drop(TcpStream::connect(self.address));
+        listening.join().unwrap();
     }
 }
 

@@ -5,6 +5,7 @@ use crate::common::agent::Agent;
 use crate::common::cluster::Cluster;
 use crate::common::poll::until;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Short, so that outages are, too; the Lease moves every second to match.
@@ -12,21 +13,49 @@ const STALE_AFTER: &str = "--stale-after=4s";
 /// Requests on each node before a story counts as begun.
 const WARM: u64 = 10;
 
+/// How many stories are told at once: each has some fifteen processes and threads, and tells of times.
+const TURNS: usize = 2;
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// The right to tell a story.
+struct Turn;
+
+impl Turn {
+    fn take() -> Self {
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = GIVEN_BACK.wait_while(taken, |taken| *taken >= TURNS);
+        *waiting.unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        GIVEN_BACK.notify_one();
+    }
+}
+
 /// The nodes without a balancer.
 pub(crate) struct Nodes {
     pub(crate) site: Site,
     pub(crate) cluster: Cluster,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
+    /// The last to be dropped.
+    _turn: Turn,
 }
 
 impl Nodes {
     pub(crate) fn start() -> Self {
+        let turn = Turn::take();
         let site = Site::new();
         let cluster = Cluster::with(|builder| {
             builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1))
         });
-        let mut nodes = Self { site, cluster, agents: Vec::new(), backends: Vec::new() };
+        let mut nodes = Self { site, cluster, agents: Vec::new(), backends: Vec::new(), _turn: turn };
         for (index, name) in NODES.into_iter().enumerate() {
             nodes.agents.push(Some(nodes.new_agent(index)));
             nodes.backends.push(Backend::start(name, nodes.site.node(index), SERVICE_PORT));

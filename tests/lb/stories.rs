@@ -17,20 +17,19 @@ fn play(mode: Mode, events: &[Event], mut told: impl FnMut(Event, &Outcome)) {
     drop(traffic);
 }
 
-/// The promise: whatever happens, no client notices.
-fn keeps_the_promise(mode: Mode, event: Event, outcome: &Outcome) {
-    let what = format!("{}, {}: {outcome}", mode.name(), event.name());
-    assert!(outcome.failures.is_empty(), "{what}: {:?}", outcome.failures);
-    assert!(outcome.existing_works, "{what}");
-    if event == Event::ApiOutage {
-        assert_eq!(outcome.left_after, None, "{what}: an outage must not empty the pool");
-    }
+/// The promise: whatever happens, no client notices, and an outage of the API empties no pool. What broke it.
+fn broken(mode: Mode, event: Event, outcome: &Outcome) -> Option<String> {
+    let must_stay = event == Event::ApiOutage;
+    let kept =
+        outcome.failures.is_empty() && outcome.existing_works && !(must_stay && outcome.left_after.is_some());
+    let what = format!("{}, {}: {outcome}: {:?}", mode.name(), event.name(), outcome.failures);
+    (!kept).then_some(what)
 }
 
 fn cordon_under_load(mode: Mode) {
     play(mode, &[Event::Cordon], |event, outcome| {
         eprintln!("{}, {}: {outcome}", mode.name(), event.name());
-        keeps_the_promise(mode, event, outcome);
+        assert_eq!(broken(mode, event, outcome), None);
     });
 }
 
@@ -68,17 +67,15 @@ fn table() {
     println!();
     println!("| HAProxy | {} |", Event::ALL.map(Event::name).join(" | "));
     println!("|---|{}", "---|".repeat(Event::ALL.len()));
-    let mut broken = Vec::new();
+    let mut all_broken = Vec::new();
     for mode in Mode::ALL {
         let mut cells = Vec::new();
         play(mode, &Event::ALL, |event, outcome| {
-            eprintln!("  {}, {}: {outcome} {:?}", mode.name(), event.name(), outcome.failures.first());
+            eprintln!("  {}, {}: {outcome}", mode.name(), event.name());
             cells.push(outcome.to_string());
-            if !outcome.failures.is_empty() || !outcome.existing_works {
-                broken.push(format!("{}, {}: {outcome}: {:?}", mode.name(), event.name(), outcome.failures));
-            }
+            all_broken.extend(broken(mode, event, outcome));
         });
         println!("| `{}` | {} |", mode.name(), cells.join(" | "));
     }
-    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(all_broken.is_empty(), "{all_broken:#?}");
 }
