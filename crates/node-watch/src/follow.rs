@@ -5,21 +5,18 @@
 
 use crate::backoff::Backoff;
 use crate::guard::BOOKMARK_OVERDUE;
-use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode, WatchedSlice};
+use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
 use crate::progress::Progress;
 use crate::proof::{Proof, StreamLife};
 use crate::pulse::{PulseLayer, Stream};
 use crate::reason::Reason;
 use crate::{NodeWatch, client};
 use futures::{TryStreamExt, future};
-use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use nodegate_readiness::{Node, ServiceFacts, ServiceName};
-use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,31 +34,6 @@ const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 500..=600;
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
 /// The label by which slices name their Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-
-/// What can be followed.
-trait Watched:
-    Resource<DynamicType = ()>
-    + Lookup<DynamicType = ()>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> Watched for K where
-    K: Resource<DynamicType = ()>
-        + Lookup<DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// How a session ended.
 struct Ended {
@@ -279,7 +251,8 @@ impl<'a, Changed> Follower<'a, Changed> {
         let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
         let config = selected.timeout(fastrand::u32(WATCH_SECONDS));
         let (store, writer) = reflector::store();
-        let events = watcher(api, config).modify(|object: &mut K| object.meta_mut().managed_fields = None);
+        let node_name = self.watch.node_name.clone();
+        let events = watcher(api, config).modify(|object: &mut K| object.trim(&node_name));
         let mut events = pin!(events.reflect(writer));
         let mut moved = pin!(moved);
         let mut synced = false;

@@ -3,13 +3,47 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::runtime::reflector::Lookup;
 use nodegate_readiness::{Condition, ConditionStatus, Endpoint, EndpointSlice, NodeFacts};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::net::IpAddr;
 
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// What can be followed.
+pub(crate) trait Watched:
+    Resource<DynamicType = ()>
+    + Lookup<DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Drops what need not be held on the node of this name.
+    fn trim(&mut self, _node: &str) {
+        self.meta_mut().managed_fields = None;
+    }
+}
+
+impl Watched for WatchedNode {}
+impl Watched for WatchedLease {}
+
+impl Watched for WatchedSlice {
+    /// A large Service has thousands of endpoints elsewhere.
+    fn trim(&mut self, node: &str) {
+        self.metadata.managed_fields = None;
+        if let Some(endpoints) = &mut self.endpoints {
+            endpoints.retain(|endpoint| endpoint.node_name.as_deref() == Some(node));
+            endpoints.shrink_to_fit();
+        }
+    }
+}
 
 /// A Node, as far as readiness depends on it.
 #[derive(Clone, Debug, Deserialize)]
@@ -223,5 +257,16 @@ mod tests {
             [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r))
         );
         assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
+    }
+
+    #[test]
+    fn endpoints_elsewhere_are_not_held() {
+        let json = r#"{"ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
+            {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]}]}"#;
+        let mut slice: WatchedSlice = serde_json::from_str(json).unwrap();
+        let before = slice.facts("n1");
+        slice.trim("n1");
+        assert_eq!(slice.endpoints.as_ref().map(Vec::len), Some(1));
+        assert_eq!(slice.facts("n1"), before);
     }
 }
