@@ -85,7 +85,14 @@ impl Settings {
             value.parse().map_err(|_| "takes a port from 1 to 65535, or 0 for any free one")
         });
         let agent_port = wrong.parse("agent-port", "NODEGATE_AGENT_PORT", &args.agent_port, |value| {
-            value.parse().map(NonZeroU16::new).map_err(|_| "takes a port from 1 to 65535, or 0 for none")
+            match value.parse() {
+                // Ports are shared so that a new agent can take over: half of the probes would get the wrong protocol.
+                Ok(port) if port != 0 && Some(port) == listen_port => {
+                    Err("takes another port than --listen-port")
+                }
+                Ok(port) => Ok(NonZeroU16::new(port)),
+                Err(_) => Err("takes a port from 1 to 65535, or 0 for none"),
+            }
         });
         let max_connections =
             wrong.parse("max-connections", "NODEGATE_MAX_CONNECTIONS", &args.max_connections, |value| {

@@ -80,6 +80,13 @@ fn every_bad_part_of_a_check_is_named() {
 }
 
 #[test]
+fn two_protocols_cannot_share_a_port() {
+    let needles = ["--agent-port", "NODEGATE_AGENT_PORT", "25001", "another port than --listen-port"];
+    refuses(&["--agent-port=25001", "--listen-port=25001"], &[], &needles);
+    refuses(&[], &[("LISTEN_PORT", "25002")], &["--agent-port", "25002"]);
+}
+
+#[test]
 fn all_mistakes_are_named_in_one_go() {
     let output = nodegate(&["--stale-after=x", "--on-stale=y"], &[("LISTEN_PORT", "z")]);
     assert_eq!(output.status.code(), Some(2));

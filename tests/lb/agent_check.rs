@@ -69,6 +69,30 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
     assert!(others.into_iter().all(|state| state.is_ready()));
 }
 
+/// The third state without an agent check: `NOLB` is running, and takes nothing new.
+#[test]
+fn a_404_is_a_third_state_of_haproxys() {
+    let nodes = Nodes::start();
+    let haproxy = Haproxy::start(&nodes.site, Mode::DisableOn404.configuration());
+    let story = Story { nodes, haproxy };
+    let sees = |status: &'static str| {
+        story.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
+    };
+    sees("UP");
+    story.cordon();
+    sees("NOLB");
+    story.set_ready("False", "KubeletNotReady");
+    sees("DOWN");
+    // A 404 raises nobody who is down.
+    story.set_ready("True", "KubeletReady");
+    story.nodes.agent(0).wait_reason("Unschedulable");
+    sees("DOWN");
+    story.uncordon();
+    story.is_ready();
+    story.cordon();
+    sees("NOLB");
+}
+
 #[test]
 fn haproxys_restart_and_reload_change_nothing() {
     let mut story = Story::begin();
