@@ -94,8 +94,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST", default_value = "", hide_default_value = true)]
     pub(crate) checks: String,
 
-    /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and url; may be repeated, and the
-    /// environment variable takes several separated by ";"
+    /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and what else the check has; may be
+    /// repeated, and the environment variable takes several separated by ";"
     #[arg(
         long,
         env = "NODEGATE_CHECK",
@@ -104,6 +104,10 @@ pub(crate) struct Args {
         value_delimiter = ';'
     )]
     pub(crate) check: Vec<String>,
+
+    /// Where the host's files are: in a container, where it has the host's / mounted
+    #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value = "/")]
+    pub(crate) host_root: String,
 
     /// What `custom_conditions` fails on: condition types, each with the status that fails if that is not True
     #[arg(

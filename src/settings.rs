@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::logging::{LogFilter, LogFormat};
-use nodegate_probes::{Probes, Settings as ProbeSettings};
+use nodegate_probes::{HostRoot, Probes, Settings as ProbeSettings};
 use nodegate_readiness::{Catalog, CheckId, Policy};
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -52,7 +52,9 @@ impl Settings {
             wrong.0.extend(bad.0.iter().map(|error| format!("--check (NODEGATE_CHECK) {error}")));
             ProbeSettings::default()
         });
-        let probes = Probes::new(&probe_settings);
+        let host_root =
+            wrong.parse("host-root", "NODEGATE_HOST_ROOT", &args.host_root, |value| HostRoot::new(value));
+        let probes = Probes::new(&probe_settings, &host_root.unwrap_or_default());
         let catalog = Catalog::new(probes.local_checks());
         let settings = Self::parse_all(args, &mut wrong, probes, catalog);
         settings.filter(|_| wrong.0.is_empty()).ok_or(wrong.0)

@@ -49,6 +49,7 @@ fn every_bad_value_is_named() {
         ("--check", "NODEGATE_CHECK", "bogus:interval=1s", "okd_router_1936"),
         ("--check", "NODEGATE_CHECK", "okd_router_1936:interval=0s", "interval"),
         ("--check", "NODEGATE_CHECK", "okd_router_1936:colour=red", "rise"),
+        ("--host-root", "NODEGATE_HOST_ROOT", "host", "begins with /"),
         ("--conditions", "NODEGATE_CONDITIONS", "DiskPressure=Maybe", "MyAgentReady=False"),
         ("--log-format", "NODEGATE_LOG_FORMAT", "xml", "text or json"),
         ("--log", "RUST_LOG", "loud", "error, warn, info"),

@@ -13,7 +13,9 @@
 mod checks;
 mod cycle;
 mod dedicated;
+mod host_root;
 pub mod http;
+mod options;
 mod probe;
 mod probes;
 pub mod registry;
@@ -23,9 +25,11 @@ mod timing;
 mod url;
 
 pub use dedicated::{Dedicated, NoAnswer};
+pub use host_root::HostRoot;
+pub use options::{OptionKey, Options};
 pub use probe::{Probe, Run};
 pub use probes::Probes;
-pub use registry::Definition;
+pub use registry::{Constructor, Context, Definition};
 pub use runner::Runner;
 pub use settings::{BadCheckSettings, Settings};
 pub use timing::Timing;

@@ -1,7 +1,8 @@
 //! The local checks of this program, made but not yet running.
 
+use crate::host_root::HostRoot;
 use crate::probe::Probe;
-use crate::registry::{self, Constructor, Definition};
+use crate::registry::{self, Context, Definition};
 use crate::runner::Runner;
 use crate::settings::Settings;
 use crate::timing::Timing;
@@ -24,20 +25,17 @@ pub(crate) struct Entry {
 }
 
 impl Probes {
-    /// The checks of the [`registry`] as set by the operator.
-    pub fn new(settings: &Settings) -> Self {
+    /// The checks of the [`registry`] as set by the operator, on the host whose files are below `host`.
+    pub fn new(settings: &Settings, host: &HostRoot) -> Self {
         let entry = |definition: &Definition| {
-            let probe = match definition.constructor {
-                Constructor::Plain(new) => new(),
-                Constructor::Url { default, new } => {
-                    // A test of the registry holds that every default parses.
-                    let url = settings.url(definition).cloned().or_else(|| default.parse().ok())?;
-                    new(url)
-                }
-            };
-            Some(Entry { name: definition.name.to_owned(), timing: settings.timing(definition), probe })
+            let context = Context { host, options: settings.options(definition) };
+            Entry {
+                name: definition.name.to_owned(),
+                timing: settings.timing(definition),
+                probe: (definition.constructor.new)(&context),
+            }
         };
-        Self { entries: registry::known().iter().filter_map(entry).collect(), idle: IDLE }
+        Self { entries: registry::known().iter().map(entry).collect(), idle: IDLE }
     }
 
     /// No checks: for tests, and for programs that bring all of their own.

@@ -1,8 +1,8 @@
 //! What an operator sets on single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
 
-use crate::registry::{self, Constructor, Definition};
+use crate::options::{OptionKey, Options};
+use crate::registry::{self, Definition};
 use crate::timing::Timing;
-use crate::url::{BadUrl, HttpUrl};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::
 /// Runs in a row.
 const ROW: RangeInclusive<u32> = 1..=100;
 
-const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+pub(crate) const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
 
 /// What is set on each check, over its defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ struct CheckSettings {
     timeout: Option<Duration>,
     rise: Option<NonZeroU32>,
     fall: Option<NonZeroU32>,
-    url: Option<HttpUrl>,
+    options: Options,
 }
 
 /// Everything that is wrong with the settings.
@@ -145,9 +145,10 @@ impl Settings {
         }
     }
 
-    /// The URL set for a check, if any.
-    pub fn url(&self, definition: &Definition) -> Option<&HttpUrl> {
-        self.find(definition.name).and_then(|set| set.url.as_ref())
+    /// What is set on a check besides its timing.
+    pub fn options(&self, definition: &Definition) -> &Options {
+        static NONE: Options = Options::none();
+        self.find(definition.name).map_or(&NONE, |set| &set.options)
     }
 }
 
@@ -155,7 +156,7 @@ impl Settings {
 
 impl CheckSettings {
     fn set(&mut self, definition: &Definition, key: &str, value: &str) -> Result<(), BadCheckSetting> {
-        let has_url = matches!(definition.constructor, Constructor::Url { .. });
+        let options = definition.constructor.options;
         let check = definition.name;
         let refused =
             |takes| BadCheckSetting::Value { check, key: key.to_owned(), value: value.to_owned(), takes };
@@ -164,13 +165,12 @@ impl CheckSettings {
             "timeout" => self.timeout.replace(duration(value, &TIMEOUT).map_err(refused)?).is_some(),
             "rise" => self.rise.replace(row(value).map_err(refused)?).is_some(),
             "fall" => self.fall.replace(row(value).map_err(refused)?).is_some(),
-            "url" if has_url => {
-                let url = value.parse().map_err(|bad: BadUrl| refused(bad.to_string()))?;
-                self.url.replace(url).is_some()
-            }
             _ => {
-                let known = TIMING_KEYS.into_iter().chain(has_url.then_some("url")).collect();
-                return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
+                let Some(known) = options.iter().find(|known| known.name() == key) else {
+                    let known = TIMING_KEYS.into_iter().chain(options.iter().map(OptionKey::name)).collect();
+                    return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
+                };
+                self.options.set(*known, value).map_err(refused)?
             }
         };
         if set_before { Err(BadCheckSetting::Twice { check, key: key.to_owned() }) } else { Ok(()) }
@@ -204,6 +204,7 @@ impl std::error::Error for BadCheckSettings {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::url::BadUrl;
 
     fn definition(name: &str) -> &'static Definition {
         registry::known().iter().find(|known| known.name == name).unwrap()
@@ -223,8 +224,8 @@ mod tests {
         assert_eq!(numbers, (3, 2));
         let router = definition("okd_router_1936");
         assert_eq!(settings.timing(router), router.defaults);
-        assert_eq!(settings.url(router).unwrap().to_string(), "http://127.0.0.1:9/ready?a=b");
-        assert_eq!(settings.url(definition("kubelet")), None);
+        assert_eq!(settings.options(router).text("url").unwrap(), "http://127.0.0.1:9/ready?a=b");
+        assert_eq!(settings.options(definition("kubelet")).text("url"), None);
         assert_eq!(Settings::parse::<&str>(&[]), Ok(Settings::default()));
     }
 

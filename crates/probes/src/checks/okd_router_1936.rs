@@ -3,13 +3,14 @@
 use crate::http::Prober;
 use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
+use crate::url::HttpUrl;
 use nodegate_readiness::Outcome;
 use std::sync::Arc;
 
 /// The router's `STATS_PORT`, on the host because the router runs with host networking behind an external balancer.
-pub(crate) const CONSTRUCTOR: Constructor = Constructor::Url {
-    default: "http://127.0.0.1:1936/healthz/ready",
-    new: |url| Arc::new(OkdRouter(Prober::new(url))),
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[HttpUrl::OPTION],
+    new: |context| Arc::new(OkdRouter(Prober::new(context.url(|| HttpUrl::local(1936, "/healthz/ready"))))),
 };
 
 struct OkdRouter(Prober);

@@ -2,7 +2,7 @@
 
 use crate::support::{PATIENCE, Server, World, fail, hang};
 use nodegate_probes::http::{HttpError, Prober};
-use nodegate_probes::{HttpUrl, Probes, Settings};
+use nodegate_probes::{HostRoot, HttpUrl, Probes, Settings};
 use nodegate_readiness::Outcome;
 use socket2::SockRef;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 /// What the check of this name says of `url`, through the whole way from its settings to the board.
 async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
     let settings = Settings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(&Probes::new(&settings), &Handle::current(), &[]);
+    let world = World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
 }

@@ -4,7 +4,7 @@ use crate::support::{PATIENCE, Scripted, Server, World, every, fail};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_probes::http::Prober;
-use nodegate_probes::{Dedicated, Probe, Probes, Run, Settings, Timing};
+use nodegate_probes::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -355,7 +355,7 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
     let (probe, _) = Scripted::probe(|_| Outcome::Pass);
     let world = World::start(&Probes::none().with("x", every(1000, 30_000), probe), &Handle::current(), &[]);
     world.activate("node_ready").await;
-    assert_eq!(Probes::new(&Settings::default()).local_checks().len(), 2);
+    assert_eq!(Probes::new(&Settings::default(), &HostRoot::default()).local_checks().len(), 2);
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
