@@ -1,6 +1,6 @@
 //! The checks that exist: one visible list.
 
-use crate::checks::{kubelet, okd_router_1936};
+use crate::checks::{kube_proxy, kubelet, okd_router_1936};
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
 use crate::probe::Probe;
@@ -23,6 +23,7 @@ const USUAL: Timing = Timing::new(INTERVAL, TIMEOUT);
 static KNOWN: &[Definition] = &[
     Definition { name: "okd_router_1936", defaults: USUAL, constructor: okd_router_1936::CONSTRUCTOR },
     Definition { name: "kubelet", defaults: USUAL, constructor: kubelet::CONSTRUCTOR },
+    Definition { name: "kube_proxy", defaults: USUAL, constructor: kube_proxy::CONSTRUCTOR },
 ];
 
 /// The checks that exist.

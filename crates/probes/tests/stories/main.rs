@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod kube_proxy;
+#[cfg(test)]
 mod runner;
 #[cfg(test)]
 mod support;
