@@ -11,11 +11,14 @@
 //! [`Board`]: nodegate_readiness::Board
 
 mod checks;
+mod connect;
 mod cycle;
 mod dedicated;
 mod host_root;
 pub mod http;
 mod options;
+mod own;
+mod paths;
 mod probe;
 mod probes;
 pub mod registry;
@@ -24,9 +27,11 @@ pub mod settings;
 mod timing;
 mod url;
 
+pub use connect::{ConnectError, HostPort};
 pub use dedicated::{Dedicated, NoAnswer};
 pub use host_root::HostRoot;
 pub use options::{OptionKey, Options};
+pub use own::{BadOwnCheck, OwnChecks};
 pub use probe::{Probe, Run};
 pub use probes::Probes;
 pub use registry::{Constructor, Context, Definition};

@@ -1,6 +1,7 @@
 //! The local checks of this program, made but not yet running.
 
 use crate::host_root::HostRoot;
+use crate::own::OwnChecks;
 use crate::probe::Probe;
 use crate::registry::{self, Context, Definition};
 use crate::runner::Runner;
@@ -28,14 +29,21 @@ impl Probes {
     /// The checks of the [`registry`] as set by the operator, on the host whose files are below `host`.
     pub fn new(settings: &Settings, host: &HostRoot) -> Self {
         let entry = |definition: &Definition| {
-            let context = Context { host, options: settings.options(definition) };
-            Entry {
-                name: definition.name.to_owned(),
-                timing: settings.timing(definition),
-                probe: (definition.constructor.new)(&context),
-            }
+            let timing = settings.timing(definition);
+            let context = Context { host, options: settings.options(definition), timeout: timing.timeout };
+            Entry { name: definition.name.to_owned(), timing, probe: (definition.constructor.new)(&context) }
         };
         Self { entries: registry::known().iter().map(entry).collect(), idle: IDLE }
+    }
+
+    /// Adds the operator's own checks.
+    #[must_use]
+    pub fn with_own(mut self, own: &OwnChecks, settings: &Settings) -> Self {
+        for (name, probe) in own.probes() {
+            let timing = settings.timing_of(name, registry::USUAL);
+            self.entries.push(Entry { name: name.to_owned(), timing, probe });
+        }
+        self
     }
 
     /// No checks: for tests, and for programs that bring all of their own.

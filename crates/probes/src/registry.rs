@@ -1,6 +1,6 @@
 //! The checks that exist: one visible list.
 
-use crate::checks::{kube_proxy, kubelet, okd_router_1936};
+use crate::checks::{filesystem_ro, kube_proxy, kubelet, okd_router_1936};
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
 use crate::probe::Probe;
@@ -17,13 +17,14 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// seconds is what `okd_router_1936` is documented with, and it takes a node out for being stuck, not for being busy.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-const USUAL: Timing = Timing::new(INTERVAL, TIMEOUT);
+pub(crate) const USUAL: Timing = Timing::new(INTERVAL, TIMEOUT);
 
 /// Every check, in the order in which they are listed to people.
 static KNOWN: &[Definition] = &[
     Definition { name: "okd_router_1936", defaults: USUAL, constructor: okd_router_1936::CONSTRUCTOR },
     Definition { name: "kubelet", defaults: USUAL, constructor: kubelet::CONSTRUCTOR },
     Definition { name: "kube_proxy", defaults: USUAL, constructor: kube_proxy::CONSTRUCTOR },
+    Definition { name: "filesystem_ro", defaults: USUAL, constructor: filesystem_ro::CONSTRUCTOR },
 ];
 
 /// The checks that exist.
@@ -58,6 +59,8 @@ pub struct Context<'a> {
     pub host: &'a HostRoot,
     /// What the operator set on this check.
     pub options: &'a Options,
+    /// How long one run may take, for a probe that looks at several things and wants to say which one hangs.
+    pub timeout: Duration,
 }
 
 impl Context<'_> {
@@ -87,7 +90,7 @@ mod tests {
     fn every_check_can_be_made_when_nothing_is_set() {
         let (host, options) = (HostRoot::default(), Options::default());
         for definition in KNOWN {
-            (definition.constructor.new)(&Context { host: &host, options: &options });
+            (definition.constructor.new)(&Context { host: &host, options: &options, timeout: TIMEOUT });
         }
     }
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod stamp;
 
+use crate::connect::ConnectError;
 use crate::http::{HttpError, Prober};
 use crate::options::OptionKey;
 use crate::probe::{Probe, Run};
@@ -43,12 +44,12 @@ impl Probe for KubeProxy {
             let reply = self.prober.reply().await;
             match reply {
                 Ok(reply) => judge(reply.status, &reply.body, self.max_age),
-                Err(HttpError::Refused) if !self.was_open.load(Ordering::Relaxed) => {
+                Err(HttpError::Connect(ConnectError::Refused)) if !self.was_open.load(Ordering::Relaxed) => {
                     contact.not_made();
                     self.not_deployed()
                 }
                 Err(error) => {
-                    if matches!(error, HttpError::Refused | HttpError::Name(_) | HttpError::Io(_)) {
+                    if matches!(error, HttpError::Connect(_)) {
                         contact.not_made();
                     }
                     error.into()
