@@ -105,6 +105,28 @@ pub(crate) struct Args {
     )]
     pub(crate) check: Vec<String>,
 
+    /// A check of your own, http:NAME: it passes while the URL answers 2xx; may be repeated, and the environment variable
+    /// takes several separated by ";"
+    #[arg(
+        long,
+        env = "NODEGATE_HTTP_CHECK",
+        value_name = "NAME=URL",
+        action = ArgAction::Append,
+        value_delimiter = ';'
+    )]
+    pub(crate) http_check: Vec<String>,
+
+    /// A check of your own, tcp:NAME: it passes while the port takes connections; may be repeated, and the environment
+    /// variable takes several separated by ";"
+    #[arg(
+        long,
+        env = "NODEGATE_TCP_CHECK",
+        value_name = "NAME=HOST:PORT",
+        action = ArgAction::Append,
+        value_delimiter = ';'
+    )]
+    pub(crate) tcp_check: Vec<String>,
+
     /// Where the host's files are: in a container, where it has the host's / mounted
     #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value = "/")]
     pub(crate) host_root: String,
