@@ -16,6 +16,7 @@ mod cycle;
 mod dedicated;
 mod host_root;
 pub mod http;
+mod mounts;
 mod options;
 mod own;
 mod paths;

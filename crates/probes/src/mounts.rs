@@ -83,7 +83,7 @@ impl MountTable {
 // === impl Mount ===
 
 impl<'a> Mount<'a> {
-    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue` (proc_pid_mountinfo(5)); any
+    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue` (`proc_pid_mountinfo(5)`); any
     /// number of fields before the lone hyphen.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');

@@ -1,6 +1,6 @@
 //! Kernels whose ext4 stops taking writes and shows nothing of it.
 //!
-//! Linux 6.12 ("ext4: don't set SB_RDONLY after filesystem errors", d3476f3dad4a) took the `ro` away that an error with
+//! Linux 6.12 ("ext4: don't set `SB_RDONLY` after filesystem errors", d3476f3dad4a) took the `ro` away that an error with
 //! `errors=remount-ro` had set until then, and 6.15 brought `emergency_ro`. In between the mount table says `rw`. What
 //! is left are the counters that ext4 keeps in the filesystem. They survive until the next fsck, and so count only
 //! from the last boot on.
