@@ -105,8 +105,8 @@ pub(crate) struct Args {
     )]
     pub(crate) check: Vec<String>,
 
-    /// A check of your own, http:NAME: it passes while the URL answers 2xx; may be repeated, and the environment variable
-    /// takes several separated by ";"
+    /// A check of your own that passes while the URL answers 2xx; requests name it with "http:" before the name. May be
+    /// repeated, and the environment variable takes several separated by ";"
     #[arg(
         long,
         env = "NODEGATE_HTTP_CHECK",
@@ -116,8 +116,8 @@ pub(crate) struct Args {
     )]
     pub(crate) http_check: Vec<String>,
 
-    /// A check of your own, tcp:NAME: it passes while the port takes connections; may be repeated, and the environment
-    /// variable takes several separated by ";"
+    /// A check of your own that passes while the port takes connections; requests name it with "tcp:" before the name. May
+    /// be repeated, and the environment variable takes several separated by ";"
     #[arg(
         long,
         env = "NODEGATE_TCP_CHECK",

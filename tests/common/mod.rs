@@ -4,5 +4,6 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod netns;
 pub mod poll;
 pub mod proxy;

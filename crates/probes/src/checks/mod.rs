@@ -4,5 +4,6 @@ pub(crate) mod filesystem_ro;
 pub(crate) mod http;
 pub(crate) mod kube_proxy;
 pub(crate) mod kubelet;
+pub(crate) mod network;
 pub(crate) mod okd_router_1936;
 pub(crate) mod tcp;
