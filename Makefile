@@ -8,7 +8,7 @@ help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute)
-	@cargo build --quiet --bin nodegate --example demo
+	@cargo build --bin nodegate --example demo
 	@exec target/debug/examples/demo $(ARGS)
 
 test: tools lint unit ## Everything that CI runs; installs what is missing
@@ -25,7 +25,6 @@ unit:
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
-	@cargo build --quiet --locked --tests --bin nodegate
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
 

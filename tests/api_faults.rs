@@ -274,6 +274,36 @@ fn all_watches_deaf_while_the_api_answers() {
     agent.wait_ready();
 }
 
+/// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
+#[test]
+fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
+    let cluster = cluster();
+    let agent = ready_agent_with(&cluster, &[]);
+    assert_eq!(cluster.sim.counters().read().connections, 1);
+    // Watches that have lived for a while are resumed without a word.
+    std::thread::sleep(Duration::from_secs(6));
+    for resource in ["nodes", "leases"] {
+        cluster.sim.close_watches(Some(resource));
+        until("the watch to be resumed", || (cluster.sim.counters().read().watches == 2).then_some(()));
+    }
+    assert_eq!(cluster.sim.counters().read().connections, 1);
+    assert_eq!(agent.logged("watch lost"), 0, "{}", agent.log_text());
+    follows_again(&cluster, &agent);
+}
+
+#[test]
+fn an_api_server_without_tls_and_http2() {
+    let cluster =
+        Cluster::with(|builder| builder.tls(false).kubelets(true).lease_interval(Duration::from_secs(1)));
+    let agent = ready_agent(&cluster);
+    assert!(cluster.sim.counters().read().connections <= 3);
+    cluster.sim.half_open();
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    cluster.sim.uncordon(NODE);
+    follows_again(&cluster, &agent);
+}
+
 /// The Lease's heartbeats go on; only the bookmark that is overdue tells.
 #[test]
 fn the_node_watch_deaf_beside_a_live_lease() {

@@ -28,7 +28,8 @@ pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], t
             screen.line("");
         }
     }
-    let latency = "  latency: from the moment the API server stored the change to the first answer that shows it;";
+    let latency =
+        "  latency: from the moment the API server stored the change to the first answer that shows it;";
     let waiting = format!("  each agent is asked every {} ms, which is part of it", probe::EVERY.as_millis());
     screen.line(screen.dim(latency));
     screen.line(screen.dim(waiting));
@@ -49,7 +50,7 @@ fn commands(screen: &Screen, cluster: &Cluster, places: &[Place]) {
         ("kubectl drain worker-2 --ignore-daemonsets", "cordons first; uncordon it afterwards"),
         (
             "kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute",
-            "- at the end takes it away",
+            "the same with - at the end: away",
         ),
         (&format!("xdg-open http://localhost:{port}/"), "the agent's status page"),
     ];

@@ -81,6 +81,8 @@ impl Screen {
 
     /// A change of verdict or of its reason.
     pub(crate) fn flip(&self, node: &str, from: &Answer, to: &Answer, latency: Option<Duration>) {
+        // Held from before the clock is read, so that the times of the lines ascend.
+        let _turn = stdout().lock();
         let latency = latency.map(millis).unwrap_or_default();
         let (from, verdict) = (self.verdict(from.verdict), self.verdict(to.verdict));
         let line = format!(
@@ -93,6 +95,7 @@ impl Screen {
 
     /// The beginning or end of an episode in which the cache can't be trusted.
     pub(crate) fn stale(&self, node: &str, begins: bool) {
+        let _turn = stdout().lock();
         let text = if begins {
             "stale begins: no proof any more that the cache is current; failing open"
         } else {

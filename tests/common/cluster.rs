@@ -19,7 +19,8 @@ pub struct Cluster {
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
-        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
+        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"])
+            .in_namespace("kube-node-lease"),
     ]
 }
 
@@ -30,7 +31,8 @@ impl Cluster {
     }
 
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let builder = set(Sim::builder().tls(true).node(NODE));
         let sim = runtime.block_on(builder.start()).unwrap();
         sim.service_account(TOKEN, "nodegate", "nodegate", agent_rules());
@@ -48,6 +50,7 @@ impl Cluster {
         self.dir.path().join("kubeconfig")
     }
 
+    #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
     pub fn token(&self) -> &'static str {
         TOKEN
     }

@@ -6,28 +6,27 @@
 use crate::backoff::Backoff;
 use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode};
 use crate::proof::{Proof, StreamLife};
-use crate::pulse::{Pulse, PulseError, Stream};
-use crate::{ClientError, NodeWatch, Startup, client};
-use futures::TryStreamExt;
+use crate::pulse::{PulseError, PulseLayer, Stream};
+use crate::{NodeWatch, Startup, client};
+use futures::{TryStreamExt, future};
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use nodegate_readiness::Node;
 use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::Instant;
 
 /// A first list that takes longer is given up; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 /// A session that lived this long was a success, and the next fault starts with a short wait again.
-const LASTING: Duration = Duration::from_secs(30);
+const LASTING: Duration = Duration::from_secs(5);
 /// Seconds a watch lives before the server ends it and it is resumed; drawn from this range so that agents drift apart.
 /// Silence is noticed by other means, so this only has to be rare: two watches cost about 13 requests an hour.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 500..=600;
@@ -49,6 +48,8 @@ enum Reason {
     Disconnected,
     Malformed,
     Deaf,
+    /// Not a fault: the Node's follower has made a new client, and the Lease's moves to it.
+    Moved,
 }
 
 impl Reason {
@@ -66,6 +67,7 @@ impl Reason {
             Self::Disconnected => "disconnected",
             Self::Malformed => "malformed",
             Self::Deaf => "deaf",
+            Self::Moved => "moved",
         }
     }
 
@@ -123,109 +125,112 @@ struct Ended {
     lasted: Duration,
 }
 
-/// Follows the own Node, forever.
-pub(crate) async fn node(watch: &NodeWatch, proof: Arc<Proof>, startup: Sender<Startup>) {
+/// Follows the own Node, forever. Each attempt makes a client, which the Lease's follower then shares.
+pub(crate) async fn node(
+    watch: &NodeWatch,
+    proof: Arc<Proof>,
+    startup: Sender<Startup>,
+    share: Sender<Option<Client>>,
+) {
     let progress = |reached: Startup| {
         startup.send_if_modified(|at| *at != Startup::Synced && std::mem::replace(at, reached) != reached);
     };
-    let follower = Follower {
-        watch,
-        proof,
-        stream: Stream::Node,
-        resource: "nodes",
-        changed: |node: Option<&WatchedNode>| {
-            let node = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-            watch.board.set_node(node, watch.timeline.at(std::time::Instant::now()), SystemTime::now());
-            // Whatever told us of the Node, a list or an event, came from the API server just now.
-            watch.board.prove(watch.timeline.at(std::time::Instant::now()));
-            progress(Startup::Synced);
-        },
-        no_client: || progress(Startup::NoClient),
-        api: Api::<WatchedNode>::all,
+    let now = || watch.timeline.at(std::time::Instant::now());
+    let changed = |node: Option<&WatchedNode>| {
+        let node = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
+        watch.board.set_node(node, now(), SystemTime::now());
+        // Whatever told us of the Node, a list or an event, came from the API server just now.
+        watch.board.prove(now());
+        progress(Startup::Synced);
     };
-    follower.run().await;
+    let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
+    loop {
+        let pulse = PulseLayer { proof: proof.clone(), metrics: watch.metrics.clone() };
+        let ended = match client::build(pulse).await {
+            Ok(client) => {
+                share.send_replace(Some(client.clone()));
+                follower.session(Api::all(client), future::pending()).await
+            }
+            Err(error) => {
+                progress(Startup::NoClient);
+                Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
+            }
+        };
+        follower.rest(&ended).await;
+    }
 }
 
-/// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
-pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>) {
-    let follower = Follower {
-        watch,
-        proof,
-        stream: Stream::Lease,
-        resource: "leases",
-        changed: |_: Option<&WatchedLease>| {},
-        no_client: || {},
-        api: |client| Api::<WatchedLease>::namespaced(client, LEASE_NAMESPACE),
-    };
-    follower.run().await;
+/// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request. It moves to each new client.
+pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, mut shared: Receiver<Option<Client>>) {
+    let mut follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: Option<&WatchedLease>| {});
+    loop {
+        // The sender lives as long as this: both are parts of one future.
+        let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {
+            return future::pending().await;
+        };
+        let moved = async {
+            let _ = shared.changed().await;
+        };
+        let ended = follower.session(Api::namespaced(client, LEASE_NAMESPACE), moved).await;
+        if ended.reason != Reason::Moved {
+            follower.rest(&ended).await;
+        }
+    }
 }
 
-struct Follower<'a, Changed, NoClient, MakeApi> {
+struct Follower<'a, Changed> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
     stream: Stream,
     resource: &'static str,
     changed: Changed,
-    no_client: NoClient,
-    api: MakeApi,
+    backoff: Backoff,
+    failing: bool,
 }
 
-impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
-    async fn run<K>(self)
-    where
-        K: Resource<DynamicType = ()>
-            + Lookup<DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        <K as Resource>::DynamicType: Eq + Hash,
-        Changed: Fn(Option<&K>),
-        NoClient: Fn(),
-        MakeApi: Fn(kube::Client) -> Api<K>,
-    {
-        let mut backoff = Backoff::new();
-        let mut failing = false;
-        loop {
-            let pulse = Pulse::new(self.stream, self.proof.clone(), self.watch.metrics.clone());
-            let ended = match client::build(pulse).await {
-                Ok(client) => self.session((self.api)(client), &mut failing).await,
-                Err(error) => {
-                    (self.no_client)();
-                    no_client(&error)
-                }
-            };
-            self.life().closed();
-            self.watch.metrics.restart(self.resource, ended.reason.as_str());
-            if ended.lasted > LASTING {
-                backoff.reset();
-            }
-            let wait = if self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
-                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
-            } else {
-                backoff.next()
-            };
-            self.log(&ended, wait, failing);
-            failing = true;
-            tokio::time::sleep(wait).await;
+impl<'a, Changed> Follower<'a, Changed> {
+    fn new(
+        watch: &'a NodeWatch,
+        proof: Arc<Proof>,
+        stream: Stream,
+        resource: &'static str,
+        changed: Changed,
+    ) -> Self {
+        Self { watch, proof, stream, resource, changed, backoff: Backoff::new(), failing: false }
+    }
+
+    /// Counts and logs the end of a session, and waits before the next.
+    async fn rest(&mut self, ended: &Ended) {
+        self.watch.metrics.restart(self.resource, ended.reason.as_str());
+        if ended.lasted > LASTING {
+            self.backoff.reset();
         }
+        let wait = match ended.reason {
+            Reason::Forbidden if self.stream == Stream::Lease => {
+                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
+            }
+            // The API server has just answered the guard, and every agent's guard asks at a time of its own.
+            Reason::Deaf if ended.lasted > LASTING => Duration::ZERO,
+            _ => self.backoff.next(),
+        };
+        self.log(ended, wait);
+        self.failing = true;
+        tokio::time::sleep(wait).await;
     }
 
     fn life(&self) -> &StreamLife {
-        if self.stream == Stream::Lease { &self.proof.lease } else { &self.proof.node }
+        self.stream.life(&self.proof)
     }
 
     /// The first fault of an episode is news, the rest are details.
-    fn log(&self, ended: &Ended, wait: Duration, failing: bool) {
+    fn log(&self, ended: &Ended, wait: Duration) {
         let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
-        if !failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
+        if !self.failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
             tracing::warn!(
                 error = ended.detail,
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
             );
-        } else if failing || self.stream == Stream::Lease {
+        } else if self.failing || self.stream == Stream::Lease {
             // What befalls the Lease befalls the Node, whose line is enough.
             tracing::debug!(resource, reason, retry_ms, error = ended.detail, "watch failing");
         } else {
@@ -233,8 +238,8 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         }
     }
 
-    /// Lists and watches until something goes wrong.
-    async fn session<K>(&self, api: Api<K>, failing: &mut bool) -> Ended
+    /// Lists and watches until something goes wrong, or `moved` is done.
+    async fn session<K>(&mut self, api: Api<K>, moved: impl Future<Output = ()>) -> Ended
     where
         K: Resource<DynamicType = ()>
             + Lookup<DynamicType = ()>
@@ -244,9 +249,9 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
             + Send
             + Sync
             + 'static,
-        <K as Resource>::DynamicType: Eq + Hash,
         Changed: Fn(Option<&K>),
     {
+        self.life().begin();
         let began = Instant::now();
         let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
         let selector = format!("metadata.name={}", self.watch.node_name);
@@ -254,6 +259,7 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         let (store, writer) = reflector::store();
         let events = watcher(api, config).modify(|object: &mut K| object.meta_mut().managed_fields = None);
         let mut events = pin!(events.reflect(writer));
+        let mut moved = pin!(moved);
         let mut synced = false;
         loop {
             let event = tokio::select! {
@@ -261,12 +267,13 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
                 () = self.life().replace.notified() => {
                     return ended(Reason::Deaf, "the watch has missed a change or has gone silent".to_owned());
                 }
+                () = &mut moved => return ended(Reason::Moved, String::new()),
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ended(Reason::Timeout, "the first list took too long".to_owned());
                 }
             };
             match event {
-                Ok(Some(event)) => synced |= self.take(&event, &store, failing),
+                Ok(Some(event)) => synced |= self.take(&event, &store),
                 Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
                 Err(error) => return ended(Reason::of(&error), detail(&error)),
             }
@@ -274,7 +281,7 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
     }
 
     /// Takes one event; says whether the object is known from now on.
-    fn take<K>(&self, event: &Event<K>, store: &reflector::Store<K>, failing: &mut bool) -> bool
+    fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>) -> bool
     where
         K: Resource + Lookup<DynamicType = ()> + Clone + 'static,
         Changed: Fn(Option<&K>),
@@ -292,16 +299,12 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         if let Some(kind) = kind {
             self.watch.metrics.event(self.resource, kind, self.watch.timeline);
             self.proof.event(self.life());
-        } else if std::mem::take(failing) {
+        } else if std::mem::take(&mut self.failing) {
             tracing::debug!(resource = self.resource, "watching again");
         }
         (self.changed)(store.state().first().map(Arc::as_ref));
         true
     }
-}
-
-fn no_client(error: &ClientError) -> Ended {
-    Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
 }
 
 /// The error with its causes, each said once.

@@ -56,8 +56,9 @@ impl NodeWatch {
     /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let proof = Arc::new(Proof::new(self.board.clone(), self.timeline));
-        let node = follow::node(&self, proof.clone(), startup);
-        let lease = follow::lease(&self, proof.clone());
+        let (share, shared) = watch::channel(None);
+        let node = follow::node(&self, proof.clone(), startup, share);
+        let lease = follow::lease(&self, proof.clone(), shared);
         let guard = guard::run(&self, proof.clone());
         tokio::join!(node, lease, guard);
     }

@@ -18,6 +18,7 @@ pub(crate) struct Proof {
 #[derive(Default)]
 pub(crate) struct StreamLife {
     open: AtomicBool,
+    ended_early: AtomicBool,
     last_bytes: AtomicMoment,
     last_event: AtomicMoment,
     /// Tells the follower to drop the stream and begin anew.
@@ -40,9 +41,21 @@ impl StreamLife {
         self.last_event.get()
     }
 
-    /// The watch ended, for whatever reason.
-    pub(crate) fn closed(&self) {
+    /// A follower starts over; what came before no longer counts.
+    pub(crate) fn begin(&self) {
         self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(false, Ordering::Relaxed);
+    }
+
+    /// The watch ended, for whatever reason, perhaps right after it had been accepted.
+    pub(crate) fn closed(&self, early: bool) {
+        self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(early, Ordering::Relaxed);
+    }
+
+    /// Whether the last watch ended early; asked once.
+    pub(crate) fn take_ended_early(&self) -> bool {
+        self.ended_early.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -11,7 +11,6 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,23 +22,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
-/// Which of the two streams a client serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Node,
-    Lease,
-    /// The guard's questions; no stream at all.
-    None,
-}
-
-/// What one client's traffic is told to.
-pub(crate) struct Pulse {
-    stream: Stream,
-    proof: Arc<Proof>,
-    metrics: Arc<WatchMetrics>,
-    ended_early: AtomicBool,
-}
-
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PulseError {
@@ -49,66 +31,61 @@ pub(crate) enum PulseError {
     ClosedEarly,
 }
 
-impl Pulse {
-    pub(crate) fn new(stream: Stream, proof: Arc<Proof>, metrics: Arc<WatchMetrics>) -> Arc<Self> {
-        Arc::new(Self { stream, proof, metrics, ended_early: AtomicBool::new(false) })
-    }
-
-    fn life(&self) -> Option<&StreamLife> {
-        match self.stream {
-            Stream::Node => Some(&self.proof.node),
-            Stream::Lease => Some(&self.proof.lease),
-            Stream::None => None,
-        }
-    }
-
-    fn accepted(&self) {
-        if let Some(life) = self.life() {
-            self.proof.accepted(life);
-        }
-    }
-
-    fn bytes(&self) {
-        if let Some(life) = self.life() {
-            self.proof.bytes(life);
-        }
-    }
-
-    fn closed(&self, began: Instant) {
-        if let Some(life) = self.life() {
-            life.closed();
-        }
-        self.ended_early.store(began.elapsed() < SHORT_LIFE, Ordering::Relaxed);
-    }
-}
-
 /// What kind of request this is, in the words of RBAC.
 fn verb(request: &http::request::Parts) -> &'static str {
-    let watches =
-        request.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-    let of_collection = request.uri.path().ends_with("/nodes") || request.uri.path().ends_with("/leases");
-    match (watches, of_collection) {
+    let query = request.uri.query().unwrap_or_default();
+    match (query.split('&').any(|pair| pair.starts_with("watch=")), Stream::of(request)) {
         (true, _) => "watch",
-        (false, true) => "list",
-        (false, false) => "get",
+        (false, Some(_)) => "list",
+        (false, None) => "get",
     }
 }
 
+/// One of the two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Node,
+    Lease,
+}
+
+impl Stream {
+    /// The stream that a request lists or watches; `None` for the guard's question, which names its object.
+    fn of(request: &http::request::Parts) -> Option<Self> {
+        match request.uri.path().rsplit('/').next() {
+            Some("nodes") => Some(Self::Node),
+            Some("leases") => Some(Self::Lease),
+            _ => None,
+        }
+    }
+
+    /// What is known of it.
+    pub(crate) fn life(self, proof: &Proof) -> &StreamLife {
+        match self {
+            Self::Node => &proof.node,
+            Self::Lease => &proof.lease,
+        }
+    }
+}
+
+/// Sees the traffic of a client, and tells the proof and the counters.
 #[derive(Clone)]
-pub(crate) struct PulseLayer(pub(crate) Arc<Pulse>);
+pub(crate) struct PulseLayer {
+    pub(crate) proof: Arc<Proof>,
+    pub(crate) metrics: Arc<WatchMetrics>,
+}
 
 impl<S> Layer<S> for PulseLayer {
     type Service = PulseService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        PulseService { inner, pulse: self.0.clone() }
+        PulseService { inner, pulse: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct PulseService<S> {
     inner: S,
-    pulse: Arc<Pulse>,
+    pulse: PulseLayer,
 }
 
 impl<S, In, Out> Service<Request<In>> for PulseService<S>
@@ -128,9 +105,10 @@ where
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let verb = verb(&parts);
+        let watched = Stream::of(&parts).filter(|_| verb == "watch");
         let pulse = self.pulse.clone();
         // kube's watcher resumes an ended watch at once; a server that closes each one right away would be flooded.
-        if verb == "watch" && pulse.ended_early.swap(false, Ordering::Relaxed) {
+        if watched.is_some_and(|stream| stream.life(&pulse.proof).take_ended_early()) {
             return Box::pin(async { Err(PulseError::ClosedEarly.into()) });
         }
         let answer = self.inner.call(Request::from_parts(parts, body));
@@ -141,11 +119,8 @@ where
             };
             pulse.metrics.request(verb, answer.as_ref().ok().map(|response| response.status().as_u16()));
             let response = answer?;
-            let watch = verb == "watch" && response.status().is_success();
-            if watch {
-                pulse.accepted();
-            }
-            let life = watch.then(|| OpenWatch { pulse, began: Instant::now() });
+            let accepted = watched.filter(|_| response.status().is_success());
+            let life = accepted.map(|stream| OpenWatch::new(stream, pulse.proof));
             Ok(response.map(|inner| PulseBody { inner, life, scanner: LineScanner::default() }))
         })
     }
@@ -153,13 +128,25 @@ where
 
 /// A watch that is open for as long as this exists.
 struct OpenWatch {
-    pulse: Arc<Pulse>,
+    stream: Stream,
+    proof: Arc<Proof>,
     began: Instant,
+}
+
+impl OpenWatch {
+    fn new(stream: Stream, proof: Arc<Proof>) -> Self {
+        proof.accepted(stream.life(&proof));
+        Self { stream, proof, began: Instant::now() }
+    }
+
+    fn bytes(&self) {
+        self.proof.bytes(self.stream.life(&self.proof));
+    }
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.pulse.closed(self.began);
+        self.stream.life(&self.proof).closed(self.began.elapsed() < SHORT_LIFE);
     }
 }
 
@@ -210,7 +197,7 @@ impl<B> PulseBody<B> {
         if let Some(data) = frame.data_ref() {
             self.scanner.feed(data)?;
             if let Some(life) = &self.life {
-                life.pulse.bytes();
+                life.bytes();
             }
         }
         Ok(frame)
