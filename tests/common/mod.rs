@@ -7,3 +7,4 @@ pub mod cluster;
 pub mod netns;
 pub mod poll;
 pub mod proxy;
+pub mod stub;
