@@ -1,5 +1,11 @@
 //! The local checks through the real agent: what it answers, when it begins and how it is set.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may end where a story breaks off")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
 
 mod common;
 

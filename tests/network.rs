@@ -1,7 +1,13 @@
 //! The `network` check by the real agent, without privileges, on a node with a real router and a real resolver that fail.
 //!
 //! The node, the router and dnsmasq are in network namespaces, so these tests must run as root, and fail if they don't.
-#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
 
 mod common;
 

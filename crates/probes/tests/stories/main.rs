@@ -5,6 +5,8 @@ mod http;
 #[cfg(test)]
 mod kube_proxy;
 #[cfg(test)]
+mod own;
+#[cfg(test)]
 mod runner;
 #[cfg(test)]
 mod support;
