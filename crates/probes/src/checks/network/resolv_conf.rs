@@ -21,8 +21,16 @@ pub(super) struct Nameserver {
     scope: Option<String>,
 }
 
-/// Reads the file as the host would, whatever it links to: on hosts with systemd-resolved that is a file in `/run`.
+/// Reads the file as the host would, whatever it links to: on hosts with systemd-resolved that is a file in `/run`. If it
+/// is not among what was mounted of the host, the agent's own counts, which the kubelet made from the host's.
 pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
+    match read_below(host) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => read_below(&HostRoot::default()),
+        result => result,
+    }
+}
+
+fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
     let located = host.locate(PATH)?;
     if FileType::from_raw_mode(fstat(&located)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a file"));
@@ -118,7 +126,8 @@ mod tests {
         let root = directory.path();
         fs::create_dir_all(root.join("etc")).unwrap();
         let host = HostRoot::new(root).unwrap();
-        assert_eq!(read(&host).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read_below(&host).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read(&host).ok(), read_below(&HostRoot::default()).ok(), "the agent's own");
         fs::create_dir_all(root.join("run/systemd/resolve")).unwrap();
         fs::write(root.join("run/systemd/resolve/stub-resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
         // With a `/` in front it leads out of the container, for whoever follows it without thinking.
