@@ -21,7 +21,6 @@ use resolv_conf::Nameserver;
 use routes::DefaultRoute;
 use settings::{Gateways, Nameservers};
 use speakers::Speakers;
-use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +50,7 @@ struct Network {
     files: Dedicated,
     families: [Family; 2],
     /// The nameservers that were complained about, so that the log says it once.
-    complaint: Mutex<String>,
+    complaint: Mutex<Vec<Nameserver>>,
 }
 
 /// What is remembered of the default routes of IPv4, or of IPv6.
@@ -116,31 +115,33 @@ impl Network {
         if nameservers.is_empty() {
             return Err("DNS: no nameserver in resolv.conf".to_owned());
         }
-        let asked = nameservers.iter().map(|nameserver| self.ask_nameserver(nameserver, until));
-        let silent: Vec<String> = join_all(asked).await.into_iter().filter_map(Result::err).collect();
-        let one_answers = silent.len() < nameservers.len();
-        let silent = silent.join(", ");
-        if silent.is_empty() || (one_answers && self.nameservers == Nameservers::Any) {
-            self.complain(silent);
+        let asked = nameservers.iter().map(|nameserver| async move {
+            let why = self.ask_nameserver(nameserver, until).await.err()?;
+            Some((nameserver.clone(), format!("{nameserver} {why}")))
+        });
+        let (silent, reasons): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().flatten().unzip();
+        let reasons = reasons.join(", ");
+        if silent.is_empty() || (silent.len() < nameservers.len() && self.nameservers == Nameservers::Any) {
+            self.complain(silent, &reasons);
             return Ok(());
         }
-        Err(format!("DNS: {silent}"))
+        Err(format!("DNS: {reasons}"))
     }
 
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
-        let silent = |why: &dyn Display| format!("{nameserver} {why}");
         let index = |interface: &str| Netlink::open()?.index(interface);
-        let address = nameserver.address(index).map_err(|error| silent(&error))?;
-        dns::ask(address, &self.question, until).await.map_err(|error| silent(&error))
+        let address = nameserver.address(index).map_err(|error| error.to_string())?;
+        dns::ask(address, &self.question, until).await.map_err(|error| error.to_string())
     }
 
-    /// One that is dead costs every lookup seconds, but the node works: it is for the log, once.
-    fn complain(&self, silent: String) {
+    /// One that is dead costs every lookup seconds, but the node works: it is for the log, once for as long as it lasts,
+    /// though its reason may change from run to run.
+    fn complain(&self, silent: Vec<Nameserver>, reasons: &str) {
         let mut said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != silent && !silent.is_empty() {
             tracing::warn!(
                 check = "network",
-                silent,
+                reasons,
                 "a nameserver does not answer; the check passes by another one"
             );
         }
