@@ -111,6 +111,7 @@ fn a_router_that_used_to_speak_and_is_blackholed() {
     lab.router("ip6tables -I INPUT -i rt0 -j DROP");
     wait_network(&agent, "Gateway: fe80::1 on eth0: ");
     wait_network(&agent, "Gateway: fe80::1 on eth0: no answer to NDP");
+    passes(&lab.agent(&format!("{NAME},families=ipv4")));
     lab.router("ip6tables -F INPUT");
     passes(&agent);
 }

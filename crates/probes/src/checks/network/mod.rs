@@ -19,7 +19,7 @@ use netlink::Netlink;
 use nodegate_readiness::Outcome;
 use resolv_conf::Nameserver;
 use routes::DefaultRoute;
-use settings::{Gateways, Nameservers};
+use settings::{Families, Gateways, Nameservers};
 use speakers::Speakers;
 use std::fs::File;
 use std::io;
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 const NAME: OptionKey = OptionKey::new::<Question>("name");
 const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
 const GATEWAYS: OptionKey = OptionKey::new::<Gateways>("gateways");
+const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
 
 /// How long all of them have to answer, side by side. Longer than the second after which a datagram is sent again, and
 /// less than the usual timeout, so that the reason can still say who was silent.
@@ -38,14 +39,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How many routers of one family are asked.
 const MAX_NEXT_HOPS: usize = 4;
 
-pub(crate) const CONSTRUCTOR: Constructor =
-    Constructor { options: &[NAME, NAMESERVERS, GATEWAYS], new: |context| Arc::new(Network::new(context)) };
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
+    new: |context| Arc::new(Network::new(context)),
+};
 
 struct Network {
     host: HostRoot,
     question: Question,
     nameservers: Nameservers,
     gateways: Gateways,
+    counted: [bool; 2],
     patience: Duration,
     files: Dedicated,
     families: [Family; 2],
@@ -96,6 +100,7 @@ impl Network {
             question: context.options.get(NAME.name()).unwrap_or_default(),
             nameservers: context.options.get(NAMESERVERS.name()).unwrap_or_default(),
             gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
+            counted: context.options.get::<Families>(FAMILIES.name()).unwrap_or_default().counted(),
             patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
             files: Dedicated::new("network"),
             families: [family("IPv4"), family("IPv6")],
@@ -156,7 +161,8 @@ impl Network {
         if self.gateways == Gateways::Off {
             return Ok(());
         }
-        let asked = self.families.iter().zip(routes).map(|(family, routes)| async move {
+        let counted = self.families.iter().zip(routes).zip(self.counted).filter(|(_, counted)| *counted);
+        let asked = counted.map(|((family, routes), _)| async move {
             let routes = routes.map_err(|error| format!("{} routes: {error}", family.name))?;
             family.ask(&routes, self.gateways, until).await
         });

@@ -27,6 +27,22 @@ pub(super) enum Gateways {
     Off,
 }
 
+/// The families whose default routes count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Families {
+    #[default]
+    Both,
+    Ipv4,
+    Ipv6,
+}
+
+impl Families {
+    /// Whether those of IPv4, then whether those of IPv6.
+    pub(super) fn counted(self) -> [bool; 2] {
+        [self != Self::Ipv6, self != Self::Ipv4]
+    }
+}
+
 impl FromStr for Nameservers {
     type Err = &'static str;
 
@@ -49,6 +65,19 @@ impl FromStr for Gateways {
             "neighbour" => Ok(Self::Neighbour),
             "off" => Ok(Self::Off),
             _ => Err("takes answer, neighbour or off"),
+        }
+    }
+}
+
+impl FromStr for Families {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "both" => Ok(Self::Both),
+            "ipv4" => Ok(Self::Ipv4),
+            "ipv6" => Ok(Self::Ipv6),
+            _ => Err("takes both, ipv4 or ipv6"),
         }
     }
 }
