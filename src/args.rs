@@ -30,6 +30,7 @@ EXAMPLES
   nodegate --node-name worker-1                          # with KUBECONFIG set
   nodegate --on-stale keep-drain --stale-after 30s       # a drained node stays out while the API server is upgraded
   nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
+  nodegate --http-check nginx=http://127.0.0.1:10254/healthz   # a check of your own, asked for as http:nginx
 
 EXIT CODES
   0  ended by SIGTERM or SIGINT
