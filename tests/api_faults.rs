@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::agent::Agent;
+use common::agent::{Agent, Reply};
 use common::cluster::{Cluster, NODE};
 use common::poll::until;
 use nodegate_kube_sim::{Effect, Fault, Scope};
@@ -33,7 +33,7 @@ fn ready_agent_with(cluster: &Cluster, args: &[&str]) -> Agent {
 /// The cache is declared stale and the agent fails open, once and in time.
 fn fails_open(agent: &Agent) {
     let lost = Instant::now();
-    let reply = agent.wait_for("a stale answer", |reply| reply.is_stale());
+    let reply = agent.wait_for("a stale answer", Reply::is_stale);
     assert_eq!(reply.status, 200);
     eprintln!("stale after {:.1} s", lost.elapsed().as_secs_f64());
     until("the warning", || (agent.logged("the cache is stale") > 0).then_some(()));
