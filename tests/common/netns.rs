@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -31,6 +31,8 @@ pub struct Lab {
     files: TempDir,
     resolver: Option<Child>,
 }
+
+const RESOLV_CONF: &str = "run/systemd/resolve/stub-resolv.conf";
 
 const SETUP: &str = "\
 link add eth0 netns {node} type veth peer name rt0 netns {router}
@@ -69,6 +71,9 @@ impl Lab {
         let files = tempfile::tempdir().unwrap();
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(files.path().join("host/etc")).unwrap();
+        fs::create_dir_all(files.path().join("host/run/systemd/resolve")).unwrap();
+        // As on hosts with systemd-resolved. On this machine the link leads elsewhere.
+        symlink(format!("/{RESOLV_CONF}"), files.path().join("host/etc/resolv.conf")).unwrap();
         let lab = Self { name, files, resolver: None };
         for part in ["node", "router", "resolver"] {
             run(&format!("ip netns add {}", lab.namespace(part)));
@@ -133,7 +138,7 @@ impl Lab {
     /// Writes the node's resolv.conf.
     pub fn nameservers(&self, addresses: &[&str]) {
         let lines: Vec<String> = addresses.iter().map(|address| format!("nameserver {address}")).collect();
-        fs::write(self.files.path().join("host/etc/resolv.conf"), lines.join("\n")).unwrap();
+        fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
     }
 
     /// Starts dnsmasq, which knows `node.test`, knows that nothing else is below `test`, has too much to say for a datagram
