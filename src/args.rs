@@ -31,6 +31,7 @@ EXAMPLES
   nodegate --node-name worker-1                          # with KUBECONFIG set
   nodegate --on-stale keep-drain --stale-after 30s       # a drained node stays out while the API server is upgraded
   nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
+  nodegate --http-check nginx=http://127.0.0.1:10254/healthz   # a check of your own, asked for as http:nginx
 
 EXIT CODES
   0  ended by SIGTERM or SIGINT
@@ -99,8 +100,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST", default_value = "", hide_default_value = true)]
     pub(crate) checks: String,
 
-    /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and url; may be repeated, and the
-    /// environment variable takes several separated by ";"
+    /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and what else the check has; may be
+    /// repeated, and the environment variable takes several separated by ";"
     #[arg(
         long,
         env = "NODEGATE_CHECK",
@@ -121,6 +122,32 @@ pub(crate) struct Args {
         value_delimiter = ','
     )]
     pub(crate) watch_service: Vec<String>,
+
+    /// A check of your own that passes while the URL answers 2xx; requests name it with "http:" before the name. May be
+    /// repeated, and the environment variable takes several separated by ";"
+    #[arg(
+        long,
+        env = "NODEGATE_HTTP_CHECK",
+        value_name = "NAME=URL",
+        action = ArgAction::Append,
+        value_delimiter = ';'
+    )]
+    pub(crate) http_check: Vec<String>,
+
+    /// A check of your own that passes while the port takes connections; requests name it with "tcp:" before the name. May
+    /// be repeated, and the environment variable takes several separated by ";"
+    #[arg(
+        long,
+        env = "NODEGATE_TCP_CHECK",
+        value_name = "NAME=HOST:PORT",
+        action = ArgAction::Append,
+        value_delimiter = ';'
+    )]
+    pub(crate) tcp_check: Vec<String>,
+
+    /// Where the host's files are: in a container, where it has the host's / mounted
+    #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value = "/")]
+    pub(crate) host_root: String,
 
     /// What `custom_conditions` fails on: condition types, each with the status that fails if that is not True
     #[arg(

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::logging::{LogFilter, LogFormat};
 use crate::services::KUBE_PROXY;
-use nodegate_probes::{Probes, Settings as ProbeSettings};
+use nodegate_probes::{HostRoot, OwnChecks, Probes, Settings as ProbeSettings};
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -55,11 +55,15 @@ impl Settings {
     /// Gives the arguments meaning, or a line for each mistake in them.
     pub(crate) fn parse(args: &Args) -> Result<Self, Vec<String>> {
         let mut wrong = Mistakes::default();
-        let probe_settings = ProbeSettings::parse(&args.check).unwrap_or_else(|bad| {
+        let own = own_checks(args, &mut wrong);
+        let probe_settings = ProbeSettings::parse_with(&args.check, &own).unwrap_or_else(|bad| {
             wrong.0.extend(bad.0.iter().map(|error| format!("--check (NODEGATE_CHECK) {error}")));
             ProbeSettings::default()
         });
-        let probes = Probes::new(&probe_settings);
+        let host_root =
+            wrong.parse("host-root", "NODEGATE_HOST_ROOT", &args.host_root, |value| HostRoot::new(value));
+        let probes = Probes::new(&probe_settings, &host_root.unwrap_or_default());
+        let probes = probes.with_own(&own, &probe_settings);
         let services = services(&args.watch_service).unwrap_or_else(|takes| {
             wrong.0.push(format!("--watch-service (NODEGATE_WATCH_SERVICE) {takes}"));
             Vec::new()
@@ -183,6 +187,17 @@ fn policy(args: &Args, wrong: &mut Mistakes) -> Option<Policy> {
         drain_on: drain_on?,
         conditions: conditions?,
     })
+}
+
+fn own_checks(args: &Args, wrong: &mut Mistakes) -> OwnChecks {
+    let mut own = OwnChecks::default();
+    for text in &args.http_check {
+        wrong.parse("http-check", "NODEGATE_HTTP_CHECK", text, |text| own.add_http(text));
+    }
+    for text in &args.tcp_check {
+        wrong.parse("tcp-check", "NODEGATE_TCP_CHECK", text, |text| own.add_tcp(text));
+    }
+    own
 }
 
 /// A Node's name is a DNS subdomain (RFC 1123); anything else would change the meaning of the field selector.

@@ -11,5 +11,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod netns;
 pub mod poll;
 pub mod proxy;
+pub mod stub;

@@ -1,6 +1,6 @@
 //! One plain-HTTP GET to something on this node, as several checks need it.
 
-use crate::dedicated::{Dedicated, NoAnswer};
+use crate::connect::{ConnectError, Connector, HostPort};
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -12,17 +12,12 @@ use hyper_util::rt::TokioIo;
 use nodegate_readiness::Outcome;
 use std::error::Error as _;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use tokio::net::TcpStream;
 
 /// The longest status line and headers that are read. What answers health checks sends a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The most of a body that is read; kube-proxy's is below 1 KiB.
 const MAX_BODY: usize = 64 * 1024;
-
-/// How many addresses of a name are tried.
-const MAX_ADDRESSES: usize = 4;
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 
@@ -33,7 +28,7 @@ const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Debug)]
 pub struct Prober {
     url: HttpUrl,
-    resolver: Dedicated,
+    connector: Connector,
 }
 
 /// An answer with its body.
@@ -48,12 +43,9 @@ pub struct Reply {
 /// Why there was no answer; the text is the check's reason.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The name has no address, or the resolver is stuck.
-    #[error("NameNotResolved: {0}")]
-    Name(String),
-    /// Nothing listens.
-    #[error("ConnectionRefused")]
-    Refused,
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The other side broke the connection off.
     #[error("ConnectionReset")]
     Reset,
@@ -82,7 +74,8 @@ impl From<HttpError> for Outcome {
 impl Prober {
     /// Will ask `url`.
     pub fn new(url: HttpUrl) -> Self {
-        Self { resolver: Dedicated::new("resolve"), url }
+        let to = HostPort { host: url.host().to_owned(), port: url.port() };
+        Self { connector: Connector::new(to), url }
     }
 
     /// Asks for the status alone. The body is not read, so one that is slow or endless does no harm.
@@ -96,8 +89,7 @@ impl Prober {
     }
 
     async fn get(&self, body: usize) -> Result<Reply, HttpError> {
-        let addresses = self.addresses().await?;
-        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        let stream = self.connector.connect().await?;
         let (mut sender, connection) = http1::Builder::new()
             .max_header_size(MAX_HEAD)
             .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
@@ -113,29 +105,6 @@ impl Prober {
                     (Err(HttpError::Closed), Err(error)) => Err(error.into()),
                     (reply, _) => reply,
                 }
-            }
-        }
-    }
-
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, HttpError> {
-        let port = self.url.port();
-        if let Ok(ip) = self.url.host().parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(ip, port)]);
-        }
-        let host = self.url.host().to_owned();
-        // getaddrinfo can't be cancelled and waits for a dead nameserver longer than any sane timeout.
-        let lookup = move || {
-            let found = (host.as_str(), port).to_socket_addrs()?;
-            Ok::<_, io::Error>(found.take(MAX_ADDRESSES).collect::<Vec<_>>())
-        };
-        let unresolved =
-            |why: &dyn std::fmt::Display| HttpError::Name(format!("{} ({why})", self.url.host()));
-        match self.resolver.run(lookup).await {
-            Ok(Ok(addresses)) if addresses.is_empty() => Err(unresolved(&"no address")),
-            Ok(Ok(addresses)) => Ok(addresses),
-            Ok(Err(error)) => Err(unresolved(&error)),
-            Err(error @ (NoAnswer::Hung(_) | NoAnswer::Panicked | NoAnswer::NoThread(_))) => {
-                Err(unresolved(&error))
             }
         }
     }
@@ -170,7 +139,6 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpE
 impl From<io::Error> for HttpError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Reset,
             io::ErrorKind::UnexpectedEof => Self::Closed,
             // How hyper reports a body whose chunks make no sense.

@@ -11,9 +11,15 @@
 //! [`Board`]: nodegate_readiness::Board
 
 mod checks;
+mod connect;
 mod cycle;
 mod dedicated;
+mod host_root;
 pub mod http;
+mod mounts;
+mod options;
+mod own;
+mod paths;
 mod probe;
 mod probes;
 pub mod registry;
@@ -22,10 +28,14 @@ pub mod settings;
 mod timing;
 mod url;
 
+pub use connect::{ConnectError, HostPort};
 pub use dedicated::{Dedicated, NoAnswer};
+pub use host_root::HostRoot;
+pub use options::{OptionKey, Options};
+pub use own::{BadOwnCheck, OwnChecks};
 pub use probe::{Probe, Run};
 pub use probes::Probes;
-pub use registry::Definition;
+pub use registry::{Constructor, Context, Definition};
 pub use runner::Runner;
 pub use settings::{BadCheckSettings, Settings};
 pub use timing::Timing;

@@ -1,7 +1,9 @@
 //! The local checks of this program, made but not yet running.
 
+use crate::host_root::HostRoot;
+use crate::own::OwnChecks;
 use crate::probe::Probe;
-use crate::registry::{self, Constructor, Definition};
+use crate::registry::{self, Context, Definition};
 use crate::runner::Runner;
 use crate::settings::Settings;
 use crate::timing::Timing;
@@ -24,20 +26,24 @@ pub(crate) struct Entry {
 }
 
 impl Probes {
-    /// The checks of the [`registry`] as set by the operator.
-    pub fn new(settings: &Settings) -> Self {
+    /// The checks of the [`registry`] as set by the operator, on the host whose files are below `host`.
+    pub fn new(settings: &Settings, host: &HostRoot) -> Self {
         let entry = |definition: &Definition| {
-            let probe = match definition.constructor {
-                Constructor::Plain(new) => new(),
-                Constructor::Url { default, new } => {
-                    // A test of the registry holds that every default parses.
-                    let url = settings.url(definition).cloned().or_else(|| default.parse().ok())?;
-                    new(url)
-                }
-            };
-            Some(Entry { name: definition.name.to_owned(), timing: settings.timing(definition), probe })
+            let timing = settings.timing(definition);
+            let context = Context { host, options: settings.options(definition), timeout: timing.timeout };
+            Entry { name: definition.name.to_owned(), timing, probe: (definition.constructor.new)(&context) }
         };
-        Self { entries: registry::known().iter().filter_map(entry).collect(), idle: IDLE }
+        Self { entries: registry::known().iter().map(entry).collect(), idle: IDLE }
+    }
+
+    /// Adds the operator's own checks.
+    #[must_use]
+    pub fn with_own(mut self, own: &OwnChecks, settings: &Settings) -> Self {
+        for (name, probe) in own.probes() {
+            let timing = settings.timing_of(name, registry::USUAL);
+            self.entries.push(Entry { name: name.to_owned(), timing, probe });
+        }
+        self
     }
 
     /// No checks: for tests, and for programs that bring all of their own.

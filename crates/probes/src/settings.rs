@@ -1,8 +1,9 @@
 //! What an operator sets on single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
 
-use crate::registry::{self, Constructor, Definition};
+use crate::options::{OptionKey, Options};
+use crate::own::OwnChecks;
+use crate::registry::{self, Definition};
 use crate::timing::Timing;
-use crate::url::{BadUrl, HttpUrl};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -15,7 +16,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::
 /// Runs in a row.
 const ROW: RangeInclusive<u32> = 1..=100;
 
-const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+pub(crate) const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
 
 /// What is set on each check, over its defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,12 +25,12 @@ pub struct Settings(Vec<CheckSettings>);
 /// What is set on one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CheckSettings {
-    name: &'static str,
+    name: String,
     interval: Option<Duration>,
     timeout: Option<Duration>,
     rise: Option<NonZeroU32>,
     fall: Option<NonZeroU32>,
-    url: Option<HttpUrl>,
+    options: Options,
 }
 
 /// Everything that is wrong with the settings.
@@ -48,13 +49,13 @@ pub enum BadCheckSetting {
         /// What was given.
         name: String,
         /// What there is.
-        known: Vec<&'static str>,
+        known: Vec<String>,
     },
     /// The check has no such setting.
     #[error("{check}:{key}: no such setting; takes {}", known.join(", "))]
     Key {
         /// The check.
-        check: &'static str,
+        check: String,
         /// What was given.
         key: String,
         /// What the check has.
@@ -64,7 +65,7 @@ pub enum BadCheckSetting {
     #[error("{check}:{key} is set twice")]
     Twice {
         /// The check.
-        check: &'static str,
+        check: String,
         /// The setting.
         key: String,
     },
@@ -72,7 +73,7 @@ pub enum BadCheckSetting {
     #[error("{check}:{key}={value}: {takes}")]
     Value {
         /// The check.
-        check: &'static str,
+        check: String,
         /// The setting.
         key: String,
         /// What was given.
@@ -88,41 +89,52 @@ impl Settings {
     /// Reads any number of `<check>:<key>=<value>,…`. Several may name the same check, but not the same setting of it.
     /// A comma in a URL is written `%2C`. All mistakes are reported together.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, BadCheckSettings> {
+        Self::parse_with(texts, &OwnChecks::default())
+    }
+
+    /// The same where the operator has checks of their own, which have nothing to set but their timing.
+    pub fn parse_with<S: AsRef<str>>(texts: &[S], own: &OwnChecks) -> Result<Self, BadCheckSettings> {
         let mut settings = Self::default();
         let mut bad = Vec::new();
         for text in texts {
-            settings.add(text.as_ref(), &mut bad);
+            settings.add(text.as_ref(), own, &mut bad);
         }
         if bad.is_empty() { Ok(settings) } else { Err(BadCheckSettings(bad)) }
     }
 
-    fn add(&mut self, text: &str, bad: &mut Vec<BadCheckSetting>) {
+    fn add(&mut self, text: &str, own: &OwnChecks, bad: &mut Vec<BadCheckSetting>) {
         // The last colon before the first value: a check's name may hold one, and so may a URL.
         let parts = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':'));
-        let Some((name, _)) = parts else {
+        let Some((written, _)) = parts else {
             bad.push(BadCheckSetting::Form(text.to_owned()));
             return;
         };
-        let Some(definition) = registry::known().iter().find(|known| known.name == name.trim()) else {
-            let known = registry::known().iter().map(|known| known.name).collect();
-            bad.push(BadCheckSetting::Check { name: name.to_owned(), known });
+        let name = written.trim();
+        let registered = registry::known().iter().find(|known| known.name == name);
+        if registered.is_none() && !own.names().any(|known| known == name) {
+            let known = registry::known().iter().map(|known| known.name).chain(own.names());
+            bad.push(BadCheckSetting::Check {
+                name: name.to_owned(),
+                known: known.map(str::to_owned).collect(),
+            });
             return;
-        };
-        let pairs = text.get(name.len() + 1..).unwrap_or_default();
-        let check = self.of(definition);
+        }
+        let options = registered.map_or(&[][..], |known| known.constructor.options);
+        let pairs = text.get(written.len() + 1..).unwrap_or_default();
+        let check = self.of(name);
         for pair in pairs.split(',') {
             let result = match pair.split_once('=') {
-                Some((key, value)) => check.set(definition, key.trim(), value.trim()),
+                Some((key, value)) => check.set(options, key.trim(), value.trim()),
                 None => Err(BadCheckSetting::Form(text.to_owned())),
             };
             bad.extend(result.err());
         }
     }
 
-    fn of(&mut self, definition: &Definition) -> &mut CheckSettings {
-        let at = self.0.iter().position(|check| check.name == definition.name).unwrap_or(self.0.len());
+    fn of(&mut self, name: &str) -> &mut CheckSettings {
+        let at = self.0.iter().position(|check| check.name == name).unwrap_or(self.0.len());
         if at == self.0.len() {
-            self.0.push(CheckSettings { name: definition.name, ..CheckSettings::default() });
+            self.0.push(CheckSettings { name: name.to_owned(), ..CheckSettings::default() });
         }
         // In bounds by the lines above.
         #[expect(clippy::indexing_slicing)]
@@ -135,8 +147,12 @@ impl Settings {
 
     /// The timing of a check.
     pub fn timing(&self, definition: &Definition) -> Timing {
-        let defaults = definition.defaults;
-        let Some(set) = self.find(definition.name) else { return defaults };
+        self.timing_of(definition.name, definition.defaults)
+    }
+
+    /// The timing of the check of this name, over its defaults.
+    pub(crate) fn timing_of(&self, name: &str, defaults: Timing) -> Timing {
+        let Some(set) = self.find(name) else { return defaults };
         Timing {
             interval: set.interval.unwrap_or(defaults.interval),
             timeout: set.timeout.unwrap_or(defaults.timeout),
@@ -145,32 +161,35 @@ impl Settings {
         }
     }
 
-    /// The URL set for a check, if any.
-    pub fn url(&self, definition: &Definition) -> Option<&HttpUrl> {
-        self.find(definition.name).and_then(|set| set.url.as_ref())
+    /// What is set on a check besides its timing.
+    pub fn options(&self, definition: &Definition) -> &Options {
+        static NONE: Options = Options::none();
+        self.find(definition.name).map_or(&NONE, |set| &set.options)
     }
 }
 
 // === impl CheckSettings ===
 
 impl CheckSettings {
-    fn set(&mut self, definition: &Definition, key: &str, value: &str) -> Result<(), BadCheckSetting> {
-        let has_url = matches!(definition.constructor, Constructor::Url { .. });
-        let check = definition.name;
-        let refused =
-            |takes| BadCheckSetting::Value { check, key: key.to_owned(), value: value.to_owned(), takes };
+    fn set(&mut self, options: &[OptionKey], key: &str, value: &str) -> Result<(), BadCheckSetting> {
+        let check = self.name.clone();
+        let refused = |takes| BadCheckSetting::Value {
+            check: check.clone(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            takes,
+        };
         let set_before = match key {
             "interval" => self.interval.replace(duration(value, &INTERVAL).map_err(refused)?).is_some(),
             "timeout" => self.timeout.replace(duration(value, &TIMEOUT).map_err(refused)?).is_some(),
             "rise" => self.rise.replace(row(value).map_err(refused)?).is_some(),
             "fall" => self.fall.replace(row(value).map_err(refused)?).is_some(),
-            "url" if has_url => {
-                let url = value.parse().map_err(|bad: BadUrl| refused(bad.to_string()))?;
-                self.url.replace(url).is_some()
-            }
             _ => {
-                let known = TIMING_KEYS.into_iter().chain(has_url.then_some("url")).collect();
-                return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
+                let Some(known) = options.iter().find(|known| known.name() == key) else {
+                    let known = TIMING_KEYS.into_iter().chain(options.iter().map(OptionKey::name)).collect();
+                    return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
+                };
+                self.options.set(*known, value).map_err(refused)?
             }
         };
         if set_before { Err(BadCheckSetting::Twice { check, key: key.to_owned() }) } else { Ok(()) }
@@ -204,6 +223,7 @@ impl std::error::Error for BadCheckSettings {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::url::BadUrl;
 
     fn definition(name: &str) -> &'static Definition {
         registry::known().iter().find(|known| known.name == name).unwrap()
@@ -223,8 +243,8 @@ mod tests {
         assert_eq!(numbers, (3, 2));
         let router = definition("okd_router_1936");
         assert_eq!(settings.timing(router), router.defaults);
-        assert_eq!(settings.url(router).unwrap().to_string(), "http://127.0.0.1:9/ready?a=b");
-        assert_eq!(settings.url(definition("kubelet")), None);
+        assert_eq!(settings.options(router).text("url").unwrap(), "http://127.0.0.1:9/ready?a=b");
+        assert_eq!(settings.options(definition("kubelet")).text("url"), None);
         assert_eq!(Settings::parse::<&str>(&[]), Ok(Settings::default()));
     }
 
@@ -232,14 +252,16 @@ mod tests {
     fn every_mistake_is_told_with_what_is_taken() {
         let form = "takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s";
         let interval = "takes a duration from 100ms to 1h, e.g. 500ms, 2s, 1m";
+        let known: Vec<_> = registry::known().iter().map(|known| known.name).collect();
+        let known = known.join(", ");
         let cases = [
             ("", format!("\"\": {form}")),
             ("kubelet", format!("\"kubelet\": {form}")),
             ("kubelet=1s", format!("\"kubelet=1s\": {form}")),
             ("kubelet:interval", format!("\"kubelet:interval\": {form}")),
             ("kubelet:interval=1s,fall", format!("\"kubelet:interval=1s,fall\": {form}")),
-            ("bogus:interval=1s", r#""bogus": no such check; takes okd_router_1936, kubelet"#.to_owned()),
-            ("http:x:interval=1s", r#""http:x": no such check; takes okd_router_1936, kubelet"#.to_owned()),
+            ("bogus:interval=1s", format!("\"bogus\": no such check; takes {known}")),
+            ("http:x:interval=1s", format!("\"http:x\": no such check; takes {known}")),
             (
                 "kubelet:period=1s",
                 "kubelet:period: no such setting; takes interval, timeout, rise, fall, url".to_owned(),

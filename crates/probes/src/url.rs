@@ -1,5 +1,6 @@
 //! The URL of something on this node that answers plain HTTP.
 
+use crate::options::OptionKey;
 use http::Uri;
 use http::uri::PathAndQuery;
 use std::fmt;
@@ -32,6 +33,19 @@ pub enum BadUrl {
 }
 
 impl HttpUrl {
+    /// The setting of a check that asks another URL than its usual one.
+    pub const OPTION: OptionKey = OptionKey::new::<Self>("url");
+
+    /// `http://127.0.0.1:<port><path>`. Only for a `path` that is known to be one.
+    pub(crate) fn local(port: u16, path: &'static str) -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port,
+            authority: format!("127.0.0.1:{port}"),
+            path: PathAndQuery::from_static(path),
+        }
+    }
+
     /// The host: a name or an address, IPv6 without brackets.
     pub fn host(&self) -> &str {
         &self.host

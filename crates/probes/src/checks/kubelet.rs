@@ -3,14 +3,15 @@
 use crate::http::Prober;
 use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
+use crate::url::HttpUrl;
 use http::StatusCode;
 use nodegate_readiness::Outcome;
 use std::sync::Arc;
 
 /// The kubelet's `healthzBindAddress` and `healthzPort` as they are by default; without TLS or authentication.
-pub(crate) const CONSTRUCTOR: Constructor = Constructor::Url {
-    default: "http://127.0.0.1:10248/healthz",
-    new: |url| Arc::new(Kubelet(Prober::new(url))),
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[HttpUrl::OPTION],
+    new: |context| Arc::new(Kubelet(Prober::new(context.url(|| HttpUrl::local(10248, "/healthz"))))),
 };
 
 struct Kubelet(Prober);

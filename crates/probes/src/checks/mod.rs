@@ -1,4 +1,9 @@
 //! The checks, one a file.
 
+pub(crate) mod filesystem_ro;
+pub(crate) mod http;
+pub(crate) mod kube_proxy;
 pub(crate) mod kubelet;
+pub(crate) mod network;
 pub(crate) mod okd_router_1936;
+pub(crate) mod tcp;

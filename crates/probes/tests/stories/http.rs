@@ -1,23 +1,13 @@
 //! The HTTP checks against real sockets, one for each way in which a server can fail.
 
-use crate::support::{PATIENCE, Server, World, fail, hang};
+use crate::support::{PATIENCE, Server, check, fail, hang};
 use nodegate_probes::http::{HttpError, Prober};
-use nodegate_probes::{HttpUrl, Probes, Settings};
 use nodegate_readiness::Outcome;
 use socket2::SockRef;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
-use tokio::runtime::Handle;
-
-/// What the check of this name says of `url`, through the whole way from its settings to the board.
-async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
-    let settings = Settings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(&Probes::new(&settings), &Handle::current(), &[]);
-    world.activate(name).await;
-    world.outcome(name).unwrap()
-}
 
 async fn kubelet(server: &Server) -> Outcome {
     check("kubelet", &server.url(), "30s").await

@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod kube_proxy;
+#[cfg(test)]
+mod own;
+#[cfg(test)]
 mod runner;
 #[cfg(test)]
 mod support;

@@ -1,12 +1,12 @@
 //! Checks as they live: started, damped, shared, stopped.
 
-use crate::support::{PATIENCE, Scripted, Server, World, every, fail};
+use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_probes::http::Prober;
-use nodegate_probes::{Dedicated, Probe, Probes, Run, Settings, Timing};
+use nodegate_probes::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{advance, sleep};
-use tracing_subscriber::util::SubscriberInitExt;
 
 struct StatusOf(Prober);
 
@@ -203,25 +202,9 @@ async fn rise_and_fall_count_runs() {
     assert_eq!(shown, [true, true, true, true, false, false, false, true]);
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn only_changes_are_logged() {
-    let log = Log::default();
-    let writer = log.clone();
-    let format = tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false);
-    let _guard = format.with_writer(move || writer.clone()).set_default();
+    let (log, _guard) = log_of();
     let (probe, _) = Scripted::probe(|run| match run {
         10..20 => fail(&format!("Hung for {run}s")),
         20..30 => Outcome::Draining("NodeNotEligible".to_owned()),
@@ -235,7 +218,7 @@ async fn only_changes_are_logged() {
  INFO local check drains check="x" reason="NodeNotEligible"
  INFO local check passes check="x"
 "#;
-    assert_eq!(String::from_utf8(log.0.lock().unwrap().clone()).unwrap(), expected);
+    assert_eq!(log.text(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,7 +338,10 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
     let (probe, _) = Scripted::probe(|_| Outcome::Pass);
     let world = World::start(&Probes::none().with("x", every(1000, 30_000), probe), &Handle::current(), &[]);
     world.activate("node_ready").await;
-    assert_eq!(Probes::new(&Settings::default()).local_checks().len(), 2);
+    assert_eq!(
+        Probes::new(&Settings::default(), &HostRoot::default()).local_checks().len(),
+        nodegate_probes::registry::known().len()
+    );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();

@@ -1,14 +1,16 @@
 //! A server that misbehaves in one given way, probes that do as they are told, and a board to look at.
 
-use nodegate_probes::{HttpUrl, Probe, Probes, Run, Runner, Timing};
+use nodegate_probes::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Timeline};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Far more than anything here takes; only a broken test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -133,6 +135,46 @@ impl World {
             assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+}
+
+/// What the check of this name says of `url`, through the whole way from its settings to the board.
+pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
+    let settings = Settings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
+    let world = World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
+    world.activate(name).await;
+    world.outcome(name).unwrap()
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+/// Begins to collect; it ends when the guard is dropped.
+pub(crate) fn log_of() -> (Log, DefaultGuard) {
+    let log = Log::default();
+    let writer = log.clone();
+    let format = tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false);
+    (log, format.with_writer(move || writer.clone()).set_default())
+}
+
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    pub(crate) fn lines_with(&self, needle: &str) -> usize {
+        self.text().lines().filter(|line| line.contains(needle)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,0 +1,136 @@
+//! How a filesystem that takes no writes any more looks in the mount table.
+//!
+//! Seen on Linux 6.18 in `/proc/<pid>/mountinfo` (own options of the mount / options of the filesystem):
+//!
+//! | | |
+//! |---|---|
+//! | ext4 in order | `rw,relatime` / `rw,errors=remount-ro` |
+//! | ext4, `errors=remount-ro` (mounted so or by `tune2fs -e`), after an error | `rw` / `rw,emergency_ro` |
+//! | ext4 shut down | `rw` / `rw,shutdown` |
+//! | XFS shut down | nothing changes, but `stat` fails with EIO |
+//! | `mount -o ro`, a write-protected disk, `mount -o remount,ro` | `ro` / `ro` |
+//! | bind mount made read-only | `ro` / `rw` |
+//! | squashfs | `rw` / `ro` |
+//!
+//! Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the kernel sets
+//! the filesystem's flag, and only whoever mounts sets the mount's. From 6.12 to 6.14 ext4 shows nothing (see
+//! [`super::ext4`]).
+
+use crate::mounts::{Mount, MountTable};
+use std::fmt;
+
+/// What is wrong with a filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It stopped at an error that it found in itself.
+    Error,
+    /// It was shut down, by the kernel or by somebody with the right to.
+    ShutDown,
+    /// The kernel turned it read-only.
+    TurnedReadOnly,
+    /// Somebody turned it read-only, after it had been writable.
+    RemountedReadOnly,
+    /// It can't even be looked at.
+    Io,
+}
+
+/// A fault and where it is.
+pub(super) struct Finding<'a> {
+    pub(super) fault: Fault,
+    pub(super) mount: Mount<'a>,
+}
+
+impl Fault {
+    /// What the mount table tells.
+    pub(super) fn shown_by(mount: &Mount<'_>, table: &MountTable, was_writable: bool) -> Option<Self> {
+        if mount.is_read_only_by_nature() {
+            return None;
+        }
+        if mount.has_super_option("emergency_ro") {
+            return Some(Self::Error);
+        }
+        if mount.has_super_option("shutdown") {
+            return Some(Self::ShutDown);
+        }
+        if !mount.is_filesystem_read_only() {
+            return None;
+        }
+        // Whoever mounts a filesystem read-only marks the mount so as well, and every mount made from that one.
+        let of_same = |other: &Mount<'_>| other.device == mount.device;
+        if table.mounts().filter(of_same).any(|other| !other.is_read_only()) {
+            return Some(Self::TurnedReadOnly);
+        }
+        was_writable.then_some(Self::RemountedReadOnly)
+    }
+}
+
+impl fmt::Display for Finding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, hint) = match self.fault {
+            Fault::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
+            Fault::ShutDown => ("FilesystemShutDown", "see dmesg"),
+            Fault::TurnedReadOnly => ("TurnedReadOnly", "by the kernel; see dmesg"),
+            Fault::RemountedReadOnly => ("RemountedReadOnly", "was writable before"),
+            Fault::Io => ("InputOutputError", "shut down or its disk is gone; see dmesg"),
+        };
+        let (point, source) = (self.mount.point.display(), self.mount.source.display());
+        let kind = String::from_utf8_lossy(self.mount.kind);
+        write!(f, "{what}: {point} ({kind} {source}): {hint}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(table: &str, was_writable: bool) -> Vec<Option<Fault>> {
+        let table = MountTable::of(table);
+        table.mounts().map(|mount| Fault::shown_by(&mount, &table, was_writable)).collect()
+    }
+
+    fn fault(line: &str, was_writable: bool) -> Option<Fault> {
+        faults(line, was_writable)[0]
+    }
+
+    #[test]
+    fn each_way_of_showing_it_is_known() {
+        let cases = [
+            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro", None),
+            (
+                "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro",
+                Some(Fault::Error),
+            ),
+            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,shutdown", Some(Fault::ShutDown)),
+            (
+                "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 ro,errors=remount-ro",
+                Some(Fault::TurnedReadOnly),
+            ),
+            ("44 27 0:39 / /b rw - btrfs /dev/loop0 ro,space_cache=v2,subvol=/", Some(Fault::TurnedReadOnly)),
+            ("46 27 7:0 / /b ro,relatime - ext4 /dev/loop0 rw", None),
+            ("45 27 7:2 / /s rw,relatime - squashfs /dev/loop2 ro,errors=continue", None),
+        ];
+        for (line, expected) in cases {
+            for was_writable in [false, true] {
+                assert_eq!(fault(line, was_writable), expected, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn read_only_as_it_was_mounted_is_by_design_and_read_only_since_is_not() {
+        let line = "43 27 7:0 / /e ro,relatime - xfs /dev/loop0 ro,inode64";
+        assert_eq!(fault(line, false), None);
+        assert_eq!(fault(line, true), Some(Fault::RemountedReadOnly));
+    }
+
+    #[test]
+    fn a_read_only_bind_mount_tells_by_the_mount_it_was_made_from() {
+        let bind = "46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n";
+        assert_eq!(
+            faults(&format!("{bind}43 27 7:0 / /e rw - ext4 /dev/loop0 ro"), false)[0],
+            Some(Fault::TurnedReadOnly)
+        );
+        assert_eq!(faults(&format!("{bind}43 27 7:0 / /e ro - ext4 /dev/loop0 ro"), false)[0], None);
+        assert_eq!(faults(&format!("{bind}43 27 7:1 / /e rw - ext4 /dev/loop1 rw"), false)[0], None);
+    }
+}

@@ -1,0 +1,134 @@
+//! `filesystem_ro`: no disk of this node has been turned read-only under what runs on it.
+
+mod ext4;
+mod fault;
+
+use self::fault::{Fault, Finding};
+use crate::dedicated::Dedicated;
+use crate::host_root::HostRoot;
+use crate::mounts::{Device, Mount, MountTable};
+use crate::options::OptionKey;
+use crate::paths::Paths;
+use crate::probe::{Probe, Run};
+use crate::registry::Constructor;
+use nodegate_readiness::Outcome;
+use rustix::fs::fstat;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the kubelet, the container runtimes and the usual distributions of Kubernetes write to. Those on one filesystem
+/// count once, and those that do not exist are on that of their parent. Volumes of pods are not among them: a pod whose
+/// volume broke is no reason to take the node's other pods out of the pool.
+const WATCHED: [&str; 13] = [
+    "/",
+    "/etc",
+    "/var",
+    "/var/log",
+    "/var/lib",
+    "/var/lib/kubelet",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/etcd",
+    "/var/lib/rancher",
+    "/var/lib/k0s",
+    "/var/snap",
+];
+
+const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
+
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[PATHS],
+    new: |context| {
+        let set = context.options.get::<Paths>(PATHS.name()).map(|Paths(paths)| paths);
+        let watch = Watch {
+            host: context.host.clone(),
+            paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
+            writable: Mutex::default(),
+        };
+        Arc::new(FilesystemRo { watch: Arc::new(watch), thread: Dedicated::new("filesystem_ro") })
+    },
+};
+
+struct FilesystemRo {
+    watch: Arc<Watch>,
+    thread: Dedicated,
+}
+
+impl Probe for FilesystemRo {
+    fn run(&self) -> Run<'_> {
+        let watch = Arc::clone(&self.watch);
+        Box::pin(async { self.thread.run(move || watch.look()).await.unwrap_or_else(Outcome::from) })
+    }
+}
+
+/// The watched filesystems, and what is remembered of them.
+struct Watch {
+    host: HostRoot,
+    paths: Vec<PathBuf>,
+    /// Whether each filesystem took writes when it was first seen at this mount: one that did and does not any more has
+    /// been turned read-only, one that never did is read-only by design.
+    writable: Mutex<HashMap<(u32, Device), bool>>,
+}
+
+impl Watch {
+    fn look(&self) -> Outcome {
+        let table = match MountTable::read(&self.host) {
+            Ok(table) => table,
+            Err(error) => return Outcome::Fail(format!("NoMountTable: {error}")),
+        };
+        let mounts = self.watched(&table);
+        if mounts.is_empty() {
+            // Such as the container's own root when the host's is not mounted: a pass would be a lie.
+            return Outcome::Fail(format!(
+                "NothingToWatch: no disk under the watched paths; is --host-root={} the host's /?",
+                self.host.as_path().display()
+            ));
+        }
+        let findings = self.findings(&table, &mounts);
+        if findings.is_empty() {
+            return Outcome::Pass;
+        }
+        let reasons: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        Outcome::Fail(reasons.join("; "))
+    }
+
+    /// The filesystems with blocks below them that the watched paths are on, each once.
+    fn watched<'a>(&self, table: &'a MountTable) -> Vec<Mount<'a>> {
+        let mut mounts: Vec<Mount<'a>> = Vec::new();
+        for path in &self.paths {
+            let real = self.host.locate(path).and_then(|file| self.host.real_path(&file));
+            let holder = table.holder(real.as_deref().unwrap_or(path)).filter(Mount::is_block_backed);
+            let new = holder.filter(|holder| mounts.iter().all(|mount| mount.device != holder.device));
+            mounts.extend(new);
+        }
+        mounts
+    }
+
+    fn findings<'a>(&self, table: &MountTable, mounts: &[Mount<'a>]) -> Vec<Finding<'a>> {
+        let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is not watched any more, because something else was mounted there, is forgotten.
+        writable
+            .retain(|(id, device), _| mounts.iter().any(|mount| (mount.id, mount.device) == (*id, *device)));
+        let mut findings = Vec::new();
+        for mount in mounts {
+            let writes = !mount.is_filesystem_read_only();
+            let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
+            let fault = Fault::shown_by(mount, table, was_writable)
+                .or_else(|| self.io_fault(&mount.point))
+                .or_else(|| ext4::has_stopped_silently(&self.host, mount).then_some(Fault::Error));
+            findings.extend(fault.map(|fault| Finding { fault, mount: mount.clone() }));
+        }
+        findings
+    }
+
+    /// XFS tells nobody that it has shut down, but answers every question with an I/O error. The same goes for a
+    /// filesystem whose disk is gone, as far as it has to read from it.
+    fn io_fault(&self, point: &Path) -> Option<Fault> {
+        let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
+        let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+        looked.is_err_and(|error| broken(&error)).then_some(Fault::Io)
+    }
+}

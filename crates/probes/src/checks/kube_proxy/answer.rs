@@ -1,0 +1,214 @@
+//! What kube-proxy's `/healthz` says, in every release so far.
+//!
+//! All from pkg/proxy/healthcheck. Up to 1.27 there were `lastUpdated` and `currentTime` alone; then came
+//! `nodeEligible`, and with it a 503 that means "healthy, but the node is being deleted"; newer ones add `healthy` and a
+//! `status` for each IP family, and write times in RFC 3339. Every answer with 200 has a `lastUpdated` of right now since
+//! kube-proxy tells "nothing to do" from "stuck" by itself; before that it was the last run of its loop. The times in
+//! `status` are those of the last change, which on a quiet cluster may be hours ago, so they say nothing.
+
+use super::stamp::Stamp;
+use http::StatusCode;
+use nodegate_readiness::Outcome;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How old `lastUpdated` may be in an answer that is fine otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MaxAge(Duration);
+
+impl Default for MaxAge {
+    /// kube-proxy gives itself twice its `syncPeriod`, 60 s by default. This is to catch what it doesn't see itself, so it
+    /// must not be stricter; twice as much.
+    fn default() -> Self {
+        Self(Duration::from_mins(2))
+    }
+}
+
+impl FromStr for MaxAge {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = Duration::from_secs(1)..=Duration::from_hours(24);
+        let age = humantime::parse_duration(text).ok().filter(|age| allowed.contains(age));
+        age.map(Self).ok_or("takes a duration from 1s to 24h, e.g. 90s, 5m")
+    }
+}
+
+/// The keys that some release has; each may be missing.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    last_updated: Option<String>,
+    current_time: Option<String>,
+    node_eligible: Option<bool>,
+    healthy: Option<bool>,
+    #[serde(default)]
+    status: BTreeMap<String, Family>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Family {
+    last_updated: Option<String>,
+    healthy: Option<bool>,
+}
+
+/// The outcome of one answer.
+pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome {
+    let http = || Outcome::Fail(format!("HTTP {}", status.as_u16()));
+    if !matches!(status, StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE) {
+        return http();
+    }
+    let Ok(answer) = serde_json::from_slice::<Answer>(body) else {
+        return if status == StatusCode::OK { Outcome::Fail("MalformedJSON".to_owned()) } else { http() };
+    };
+    if let Some(reason) = answer.unhealthy() {
+        return Outcome::Fail(reason);
+    }
+    if answer.node_eligible == Some(false) {
+        return Outcome::Draining("NodeNotEligible".to_owned());
+    }
+    let age = answer.age(answer.last_updated.as_deref());
+    match age {
+        Some(age) if status != StatusCode::OK => Outcome::Fail(format!("NotSynced for {}s", age.as_secs())),
+        None if status != StatusCode::OK => http(),
+        Some(age) if age > max_age.0 => Outcome::Fail(format!("Stale: last updated {}s ago", age.as_secs())),
+        _ => Outcome::Pass,
+    }
+}
+
+impl Answer {
+    /// What the releases that know say of the rules themselves, whatever becomes of the node.
+    fn unhealthy(&self) -> Option<String> {
+        let stuck = self.status.iter().filter(|(_, family)| family.healthy == Some(false));
+        let stuck: Vec<String> = stuck
+            .map(|(name, family)| match self.age(family.last_updated.as_deref()) {
+                Some(age) => format!("{name} for {}s", age.as_secs()),
+                None => name.clone(),
+            })
+            .collect();
+        if !stuck.is_empty() {
+            return Some(format!("NotSynced: {}", stuck.join(", ")));
+        }
+        (self.healthy == Some(false)).then(|| "NotSynced".to_owned())
+    }
+
+    /// How long before the answer `updated` was, by kube-proxy's own clock; `None` if it never was, or can't be read: the
+    /// format has changed once, and kube-proxy's own verdict counts for more.
+    fn age(&self, updated: Option<&str>) -> Option<Duration> {
+        let updated: Stamp = updated?.parse().ok()?;
+        let now: Stamp = self.current_time.as_deref()?.parse().ok()?;
+        updated.until(&now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(status: u16, body: &str) -> Outcome {
+        judge(StatusCode::from_u16(status).unwrap(), body.as_bytes(), MaxAge::default())
+    }
+
+    fn fail(reason: &str) -> Outcome {
+        Outcome::Fail(reason.to_owned())
+    }
+
+    fn draining() -> Outcome {
+        Outcome::Draining("NodeNotEligible".to_owned())
+    }
+
+    #[test]
+    fn the_two_times_of_old_releases() {
+        let answer = |updated: &str| {
+            format!(
+                r#"{{"lastUpdated": "{updated}","currentTime": "2019-06-12 16:31:42.9 +0200 CEST m=+99.5"}}"#
+            )
+        };
+        let cases = [
+            (200, "2019-06-12 16:31:20.123456789 +0200 CEST m=+77.0", Outcome::Pass),
+            (200, "2019-06-12 14:31:20 +0000 UTC", Outcome::Pass),
+            (200, "2019-06-12 16:29:43 +0200 CEST", Outcome::Pass),
+            (200, "2019-06-12 16:29:42.9 +0200 CEST", Outcome::Pass),
+            (200, "2019-06-12 16:29:41 +0200 CEST", fail("Stale: last updated 121s ago")),
+            (503, "2019-06-12 16:30:29 +0200 CEST", fail("NotSynced for 73s")),
+            // Not yet in sync for the first time: healthy by kube-proxy's own rule.
+            (200, "0001-01-01 00:00:00 +0000 UTC", Outcome::Pass),
+            (503, "0001-01-01 00:00:00 +0000 UTC", fail("HTTP 503")),
+            // From the future, or in no known format.
+            (200, "2019-06-12 16:31:44 +0200 CEST", Outcome::Pass),
+            (200, "yesterday", Outcome::Pass),
+            (503, "yesterday", fail("HTTP 503")),
+        ];
+        for (status, updated, outcome) in cases {
+            assert_eq!(at(status, &answer(updated)), outcome, "{status} {updated}");
+        }
+    }
+
+    #[test]
+    fn the_node_that_is_not_eligible() {
+        let answer = |eligible: bool| {
+            format!(
+                r#"{{"lastUpdated": "2024-01-01 00:00:00 +0000 UTC","currentTime": "2024-01-01 00:30:00 +0000 UTC", "nodeEligible": {eligible}}}"#
+            )
+        };
+        // Its last update may be long ago: these releases say so only of a 200 that nothing is to be done.
+        assert_eq!(at(503, &answer(false)), draining());
+        assert_eq!(at(503, &answer(true)), fail("NotSynced for 1800s"));
+        assert_eq!(at(200, r#"{"nodeEligible":false}"#), draining());
+    }
+
+    #[test]
+    fn health_by_family() {
+        let answer = |healthy: bool, eligible: bool, ipv6: bool| {
+            format!(
+                r#"{{"lastUpdated":"2026-01-02T03:04:05.123456789Z","currentTime":"2026-01-02T03:04:05.123456789Z",
+                "nodeEligible":{eligible},"healthy":{healthy},"status":{{
+                "IPv4":{{"lastUpdated":"2026-01-01T00:00:00Z","healthy":true}},
+                "IPv6":{{"lastUpdated":"2026-01-02T03:02:52+00:00","healthy":{ipv6}}}}}}}"#
+            )
+        };
+        assert_eq!(at(200, &answer(true, true, true)), Outcome::Pass, "a quiet family is not a stuck one");
+        assert_eq!(at(503, &answer(false, true, false)), fail("NotSynced: IPv6 for 73s"));
+        assert_eq!(at(503, &answer(true, false, true)), draining());
+        assert_eq!(
+            at(503, &answer(false, false, false)),
+            fail("NotSynced: IPv6 for 73s"),
+            "worse than draining"
+        );
+        assert_eq!(at(503, &answer(false, true, true)), fail("NotSynced"));
+        assert_eq!(at(200, &answer(false, true, true)), fail("NotSynced"));
+    }
+
+    #[test]
+    fn answers_that_are_something_else() {
+        for body in ["", "ok", "{", "[]", "null", r#"{"healthy":"yes"}"#, r#"{"status":7}"#] {
+            assert_eq!(at(200, body), fail("MalformedJSON"), "{body}");
+            assert_eq!(at(503, body), fail("HTTP 503"), "{body}");
+        }
+        assert_eq!(at(404, "404 page not found"), fail("HTTP 404"));
+        assert_eq!(at(204, ""), fail("HTTP 204"));
+        assert_eq!(at(200, "{}"), Outcome::Pass, "fewer keys than any release has");
+    }
+
+    #[test]
+    fn the_age_that_is_allowed_can_be_set() {
+        let five: MaxAge = "5m".parse().unwrap();
+        let body = br#"{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:04:59Z"}"#;
+        assert_eq!(judge(StatusCode::OK, body, five), Outcome::Pass);
+        for bad in ["", "5", "0s", "25h", "soon"] {
+            assert!(bad.parse::<MaxAge>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_judged(status in 200u16..600, body in ".{0,300}", updated in ".{0,40}", now in "[0-9TZ:. +-]{0,40}") {
+            at(status, &body);
+            at(status, &serde_json::json!({ "lastUpdated": updated, "currentTime": now }).to_string());
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `network`: the host's nameservers and the routers of its default routes answer.
+
+mod dns;
+mod gateway;
+mod netlink;
+mod resolv_conf;
+mod routes;
+mod settings;
+mod speakers;
+
+use crate::dedicated::Dedicated;
+use crate::host_root::HostRoot;
+use crate::options::OptionKey;
+use crate::probe::{Probe, Run};
+use crate::registry::{Constructor, Context};
+use dns::Question;
+use futures::future::{join, join_all};
+use netlink::Netlink;
+use nodegate_readiness::Outcome;
+use resolv_conf::Nameserver;
+use routes::DefaultRoute;
+use settings::{Families, Gateways, Nameservers};
+use speakers::Speakers;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const NAME: OptionKey = OptionKey::new::<Question>("name");
+const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
+const GATEWAYS: OptionKey = OptionKey::new::<Gateways>("gateways");
+const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
+
+/// How long all of them have to answer, side by side. Longer than the second after which a datagram is sent again, and
+/// less than the usual timeout, so that the reason can still say who was silent.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How many routers of one family are asked.
+const MAX_NEXT_HOPS: usize = 4;
+
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
+    new: |context| Arc::new(Network::new(context)),
+};
+
+struct Network {
+    host: HostRoot,
+    question: Question,
+    nameservers: Nameservers,
+    gateways: Gateways,
+    counted: [bool; 2],
+    patience: Duration,
+    files: Dedicated,
+    families: [Family; 2],
+    /// The nameservers that were complained about, so that the log says it once.
+    complaint: Mutex<Vec<Nameserver>>,
+}
+
+/// What is remembered of the default routes of IPv4, or of IPv6.
+struct Family {
+    name: &'static str,
+    had_route: AtomicBool,
+    speakers: Mutex<Speakers>,
+}
+
+/// What the host's files say.
+struct Files {
+    nameservers: io::Result<Vec<Nameserver>>,
+    routes: [io::Result<Vec<DefaultRoute>>; 2],
+}
+
+impl Probe for Network {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            let host = self.host.clone();
+            let files = match self.files.run(move || Files::read(&host)).await {
+                Ok(files) => files,
+                Err(error) => return error.into(),
+            };
+            let until = Instant::now() + self.patience;
+            let (dns, gateways) =
+                join(self.ask_nameservers(files.nameservers, until), self.ask_gateways(files.routes, until))
+                    .await;
+            match (dns, gateways) {
+                (Ok(()), Ok(())) => Outcome::Pass,
+                (Err(dns), Ok(())) => Outcome::Fail(dns),
+                (Ok(()), Err(gateways)) => Outcome::Fail(gateways),
+                (Err(dns), Err(gateways)) => Outcome::Fail(format!("{gateways}; {dns}")),
+            }
+        })
+    }
+}
+
+impl Network {
+    fn new(context: &Context<'_>) -> Self {
+        let family = |name| Family { name, had_route: AtomicBool::default(), speakers: Mutex::default() };
+        Self {
+            host: context.host.clone(),
+            question: context.options.get(NAME.name()).unwrap_or_default(),
+            nameservers: context.options.get(NAMESERVERS.name()).unwrap_or_default(),
+            gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
+            counted: context.options.get::<Families>(FAMILIES.name()).unwrap_or_default().counted(),
+            patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
+            files: Dedicated::new("network"),
+            families: [family("IPv4"), family("IPv6")],
+            complaint: Mutex::default(),
+        }
+    }
+
+    async fn ask_nameservers(
+        &self,
+        found: io::Result<Vec<Nameserver>>,
+        until: Instant,
+    ) -> Result<(), String> {
+        if self.nameservers == Nameservers::Off {
+            return Ok(());
+        }
+        let nameservers = found.map_err(|error| format!("DNS: resolv.conf: {error}"))?;
+        if nameservers.is_empty() {
+            return Err("DNS: no nameserver in resolv.conf".to_owned());
+        }
+        let asked = nameservers.iter().map(|nameserver| async move {
+            let why = self.ask_nameserver(nameserver, until).await.err()?;
+            Some((nameserver.clone(), format!("{nameserver} {why}")))
+        });
+        let (silent, reasons): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().flatten().unzip();
+        let reasons = reasons.join(", ");
+        if silent.is_empty() || (silent.len() < nameservers.len() && self.nameservers == Nameservers::Any) {
+            self.complain(silent, &reasons);
+            return Ok(());
+        }
+        Err(format!("DNS: {reasons}"))
+    }
+
+    async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
+        let index = |interface: &str| Netlink::open()?.index(interface);
+        let address = nameserver.address(index).map_err(|error| error.to_string())?;
+        dns::ask(address, &self.question, until).await.map_err(|error| error.to_string())
+    }
+
+    /// One that is dead costs every lookup seconds, but the node works: it is for the log, once for as long as it lasts,
+    /// though its reason may change from run to run.
+    fn complain(&self, silent: Vec<Nameserver>, reasons: &str) {
+        let mut said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != silent && !silent.is_empty() {
+            tracing::warn!(
+                check = "network",
+                reasons,
+                "a nameserver does not answer; the check passes by another one"
+            );
+        }
+        *said = silent;
+    }
+
+    async fn ask_gateways(
+        &self,
+        routes: [io::Result<Vec<DefaultRoute>>; 2],
+        until: Instant,
+    ) -> Result<(), String> {
+        if self.gateways == Gateways::Off {
+            return Ok(());
+        }
+        let counted = self.families.iter().zip(routes).zip(self.counted).filter(|(_, counted)| *counted);
+        let asked = counted.map(|((family, routes), _)| async move {
+            let routes = routes.map_err(|error| format!("{} routes: {error}", family.name))?;
+            family.ask(&routes, self.gateways, until).await
+        });
+        let silent: Vec<String> = join_all(asked).await.into_iter().filter_map(Result::err).collect();
+        if silent.is_empty() { Ok(()) } else { Err(format!("Gateway: {}", silent.join(", "))) }
+    }
+}
+
+impl Family {
+    /// Passes when one of the routers in use answers: where there are several of the same rank, the kernel or a routing
+    /// daemon leaves a dead one.
+    async fn ask(&self, routes: &[DefaultRoute], gateways: Gateways, until: Instant) -> Result<(), String> {
+        if routes.is_empty() {
+            // Some nodes have none, by design. One that had one and lost it is cut off.
+            let had_route = self.had_route.load(Ordering::Relaxed);
+            return if had_route { Err(format!("{} default route is gone", self.name)) } else { Ok(()) };
+        }
+        self.had_route.store(true, Ordering::Relaxed);
+        let asked = routes.iter().take(MAX_NEXT_HOPS).map(|route| async move {
+            let speaks = gateways == Gateways::Answer && self.speakers().speaks(route);
+            (route, gateway::ask(route, speaks, until).await)
+        });
+        let answers = join_all(asked).await;
+        self.speakers().heard(answers.iter().map(|(route, answer)| (*route, answer.as_ref().ok().copied())));
+        let silent = |(route, answer): (&DefaultRoute, Result<_, gateway::Silent>)| {
+            let next_hop = route.next_hop.map_or(String::new(), |ip| format!("{ip} on "));
+            answer.err().map(|silent| format!("{next_hop}{}: {silent}", route.interface))
+        };
+        let asked = answers.len();
+        let silent: Vec<String> = answers.into_iter().filter_map(silent).collect();
+        if silent.len() < asked { Ok(()) } else { Err(silent.join(", ")) }
+    }
+
+    fn speakers(&self) -> std::sync::MutexGuard<'_, Speakers> {
+        self.speakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    fn read(host: &HostRoot) -> Self {
+        // The agent has the host's network, so its own view of it is the host's.
+        let ipv6 = match File::open("/proc/net/ipv6_route") {
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            file => file.and_then(routes::ipv6),
+        };
+        let ipv4 = File::open("/proc/net/route").and_then(routes::ipv4);
+        Self { nameservers: resolv_conf::read(host), routes: [ipv4, ipv6] }
+    }
+}

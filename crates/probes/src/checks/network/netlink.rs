@@ -1,0 +1,221 @@
+//! What the kernel knows of links and neighbours, over rtnetlink. Reading needs no privilege.
+//!
+//! Two requests of fixed form and one field of each answer are all that is needed, so this writes and reads the bytes by
+//! itself (rtnetlink(7), `linux/neighbour.h`, `linux/if_link.h`).
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::io;
+use std::net::IpAddr;
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const RTM_GETLINK: u16 = 18;
+const RTM_GETNEIGH: u16 = 30;
+const NLM_F_REQUEST: u16 = 0x001;
+const NLM_F_DUMP: u16 = 0x300;
+const NDA_DST: u16 = 1;
+const NDA_IFINDEX: u16 = 8;
+const IFF_UP: u32 = 0x01;
+const IFF_RUNNING: u32 = 0x40;
+const IFF_NOARP: u32 = 0x80;
+const NUD_REACHABLE: u16 = 0x02;
+const NUD_STALE: u16 = 0x04;
+const NUD_DELAY: u16 = 0x08;
+const NUD_PROBE: u16 = 0x10;
+const NUD_NOARP: u16 = 0x40;
+const NUD_PERMANENT: u16 = 0x80;
+const HEADER: usize = 16;
+/// As much as the kernel puts into one message of a dump.
+const BUFFER: usize = 32 * 1024;
+/// The most messages that are read of one dump: neighbour tables end at some thousand entries.
+const MAX_MESSAGES: usize = 1024;
+
+/// A question to the kernel.
+pub(super) struct Netlink(OwnedFd);
+
+/// A network interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    /// It is up and has a carrier.
+    pub(super) running: bool,
+    /// There is something on it that must be asked for its address: not so on tunnels and point-to-point links.
+    pub(super) resolves: bool,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Neighbour {
+    /// It answered lately.
+    Confirmed,
+    /// It answered once; the kernel will look again when it is needed.
+    Believed,
+    /// It does not answer, or was never asked.
+    Unknown,
+}
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // No protocol means NETLINK_ROUTE.
+        Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?))
+    }
+
+    /// The number of an interface.
+    pub(super) fn index(&self, interface: &str) -> io::Result<u32> {
+        Ok(name_to_index(&self.0, interface)?)
+    }
+
+    /// What becomes of packets on the interface with this number.
+    pub(super) fn link(&self, index: u32) -> io::Result<Link> {
+        let mut body = vec![0; 4];
+        body.extend(index.to_ne_bytes());
+        body.extend([0; 8]);
+        let mut found = None;
+        self.ask(RTM_GETLINK, 0, &body, |body| found = found.or(u32_at(body, 8)))?;
+        let flags = found.ok_or(io::ErrorKind::NotFound)?;
+        let up = IFF_UP | IFF_RUNNING;
+        Ok(Link { running: flags & up == up, resolves: flags & IFF_NOARP == 0 })
+    }
+
+    /// What is known of the neighbour with this address on the interface with this number.
+    pub(super) fn neighbour(&self, address: IpAddr, index: u32) -> io::Result<Neighbour> {
+        let (family, address) = match address {
+            IpAddr::V4(ip) => (AddressFamily::INET, ip.octets().to_vec()),
+            IpAddr::V6(ip) => (AddressFamily::INET6, ip.octets().to_vec()),
+        };
+        let mut body = vec![0; 12];
+        if let (Some(first), Ok(family)) = (body.first_mut(), u8::try_from(family.as_raw())) {
+            *first = family;
+        }
+        // Leaves out the thousands on the interfaces of Pods; kernels that don't know it give all, to be sorted out here.
+        body.extend(8u16.to_ne_bytes());
+        body.extend(NDA_IFINDEX.to_ne_bytes());
+        body.extend(index.to_ne_bytes());
+        let mut found = Neighbour::Unknown;
+        self.ask(RTM_GETNEIGH, NLM_F_DUMP, &body, |body| {
+            if u32_at(body, 4) == Some(index)
+                && attribute(body.get(12..).unwrap_or(&[]), NDA_DST) == Some(&address)
+            {
+                found = u16_at(body, 8).map_or(found, neighbour_of);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Sends one request and shows the body of each answer to `see`.
+    fn ask(&self, kind: u16, flags: u16, body: &[u8], mut see: impl FnMut(&[u8])) -> io::Result<()> {
+        let length = u32::try_from(HEADER + body.len()).map_err(io::Error::other)?;
+        let mut request = length.to_ne_bytes().to_vec();
+        request.extend(kind.to_ne_bytes());
+        request.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+        request.extend([0; 8]);
+        request.extend_from_slice(body);
+        rustix::net::send(&self.0, &request, SendFlags::empty())?;
+        let mut buffer = vec![0; BUFFER];
+        for _ in 0..MAX_MESSAGES {
+            // The kernel has answered before `send` came back, or begins the next part as one is taken.
+            let (read, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            let complete = each(buffer.get(..read).unwrap_or(&[]), &mut see)?;
+            if complete || flags & NLM_F_DUMP == 0 {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("a dump without end"))
+    }
+}
+
+/// Shows each answer in a datagram; says whether it was the last one.
+fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+    while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(body) = bytes.get(HEADER..length) else { break };
+        match kind {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => {
+                let code = u32_at(body, 0).unwrap_or(0).cast_signed();
+                return Err(Errno::from_raw_os_error(code.wrapping_neg()).into());
+            }
+            _ => see(body),
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    Ok(false)
+}
+
+fn neighbour_of(state: u16) -> Neighbour {
+    if state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT) != 0 {
+        Neighbour::Confirmed
+    } else if state & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0 {
+        Neighbour::Believed
+    } else {
+        Neighbour::Unknown
+    }
+}
+
+/// The value of the first attribute of this kind.
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
+        let length = usize::from(length);
+        let value = bytes.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    None
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_kernel_answers() {
+        let netlink = Netlink::open().unwrap();
+        let loopback = netlink.index("lo").unwrap();
+        assert!(netlink.link(loopback).unwrap().running);
+        assert_eq!(netlink.link(u32::MAX / 2).unwrap_err().raw_os_error(), Some(Errno::NODEV.raw_os_error()));
+        assert!(netlink.index("no-such-link").is_err());
+        let nobody = netlink.neighbour(Ipv4Addr::new(192, 0, 2, 1).into(), loopback);
+        assert_eq!(nobody.unwrap(), Neighbour::Unknown);
+        let nobody = netlink.neighbour("2001:db8::1".parse().unwrap(), loopback);
+        assert_eq!(nobody.unwrap(), Neighbour::Unknown);
+    }
+
+    #[test]
+    fn states_are_what_they_say() {
+        let (incomplete, failed) = (0x01, 0x20);
+        for (state, neighbour) in [
+            (NUD_REACHABLE, Neighbour::Confirmed),
+            (NUD_PERMANENT, Neighbour::Confirmed),
+            (NUD_STALE, Neighbour::Believed),
+            (NUD_PROBE, Neighbour::Believed),
+            (incomplete, Neighbour::Unknown),
+            (failed, Neighbour::Unknown),
+            (0, Neighbour::Unknown),
+        ] {
+            assert_eq!(neighbour_of(state), neighbour, "{state:#x}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read(bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(4), Just(16), any::<u8>()], 0..400)) {
+            let _ = each(&bytes, &mut |body| { attribute(body, NDA_DST); });
+            let _ = (attribute(&bytes, 0), attribute(&bytes, NDA_DST));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The nameservers of the host, from its `/etc/resolv.conf`.
+
+use crate::host_root::{HostRoot, by_descriptor};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use std::fmt;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+const PATH: &str = "/etc/resolv.conf";
+/// Far above what any C library reads of it.
+const MAX_FILE: u64 = 64 * 1024;
+/// Three are asked by every C library, by Go, and by the kubelet's own reckoning; the others are never used.
+const MAX_NAMESERVERS: usize = 3;
+const DNS_PORT: u16 = 53;
+
+/// A server that the host asks for names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nameserver {
+    ip: IpAddr,
+    /// The interface of a link-local address.
+    scope: Option<String>,
+}
+
+/// Reads the file as the host would, whatever it links to: on hosts with systemd-resolved that is a file in `/run`. If it
+/// is not among what was mounted of the host, the agent's own counts, which the kubelet made from the host's.
+pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
+    match read_below(host) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => read_below(&HostRoot::default()),
+        result => result,
+    }
+}
+
+fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
+    let located = host.locate(PATH)?;
+    if FileType::from_raw_mode(fstat(&located)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("not a file"));
+    }
+    let file = open(by_descriptor(&located), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(parse(&bytes))
+}
+
+/// The lines that can't be read are left out, as the C libraries do.
+fn parse(bytes: &[u8]) -> Vec<Nameserver> {
+    let mut found: Vec<Nameserver> = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else { continue };
+        let mut words = line.split_ascii_whitespace();
+        let (Some("nameserver"), Some(address)) = (words.next(), words.next()) else { continue };
+        let (address, scope) = match address.split_once('%') {
+            Some((address, scope)) => (address, Some(scope.to_owned())),
+            None => (address, None),
+        };
+        let Ok(ip) = address.parse() else { continue };
+        let nameserver = Nameserver { ip, scope };
+        if found.len() < MAX_NAMESERVERS && !found.contains(&nameserver) {
+            found.push(nameserver);
+        }
+    }
+    found
+}
+
+impl Nameserver {
+    /// Where to ask; `index` finds the number of an interface.
+    pub(super) fn address(&self, index: impl FnOnce(&str) -> io::Result<u32>) -> io::Result<SocketAddr> {
+        match (self.ip, &self.scope) {
+            (IpAddr::V6(ip), Some(scope)) => {
+                let index = scope.parse().or_else(|_| index(scope))?;
+                Ok(SocketAddrV6::new(ip, DNS_PORT, 0, index).into())
+            }
+            (ip, _) => Ok(SocketAddr::new(ip, DNS_PORT)),
+        }
+    }
+}
+
+impl fmt::Display for Nameserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ip.fmt(f)?;
+        self.scope.iter().try_for_each(|scope| write!(f, "%{scope}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn shown(text: &str) -> Vec<String> {
+        parse(text.as_bytes()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn nameservers_are_found_in_order() {
+        let text = "# by hand\nsearch corp.example\nnameserver 10.0.0.2\n; old: nameserver 9.9.9.9\n\tnameserver\t2001:db8::53 # second\n\
+                    options edns0 trust-ad\nnameserver fe80::1%eth0\nnameserver 10.0.0.2\nnameserver 10.0.0.9\n";
+        assert_eq!(shown(text), ["10.0.0.2", "2001:db8::53", "fe80::1%eth0"]);
+        assert_eq!(shown("nameserver 127.0.0.53\r\noptions edns0\r\n"), ["127.0.0.53"]);
+    }
+
+    #[test]
+    fn what_is_no_address_is_left_out() {
+        assert_eq!(
+            shown("nameserver\nnameserver dns.example\nnameservers 10.0.0.1\nnameserver 10.0.0.3"),
+            ["10.0.0.3"]
+        );
+        assert_eq!(shown(""), [""; 0]);
+        assert_eq!(parse(b"nameserver 10.0.0.1\n\xff\xfe\nnameserver 10.0.0.2").len(), 2);
+    }
+
+    #[test]
+    fn a_link_local_address_needs_its_interface() {
+        let of = |text: &str| parse(text.as_bytes()).remove(0);
+        let index = |name: &str| if name == "eth0" { Ok(7) } else { Err(io::ErrorKind::NotFound.into()) };
+        let named = of("nameserver fe80::1%eth0").address(index).unwrap();
+        assert_eq!(named, "[fe80::1%7]:53".parse().unwrap());
+        assert_eq!(of("nameserver fe80::1%7").address(index).unwrap(), named);
+        assert!(of("nameserver fe80::1%eth9").address(index).is_err());
+        assert_eq!(of("nameserver 10.0.0.1").address(index).unwrap(), "10.0.0.1:53".parse().unwrap());
+    }
+
+    #[test]
+    fn the_file_is_the_hosts_whatever_it_links_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("etc")).unwrap();
+        let host = HostRoot::new(root).unwrap();
+        assert_eq!(read_below(&host).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read(&host).ok(), read_below(&HostRoot::default()).ok(), "the agent's own");
+        fs::create_dir_all(root.join("run/systemd/resolve")).unwrap();
+        fs::write(root.join("run/systemd/resolve/stub-resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
+        // With a `/` in front it leads out of the container, for whoever follows it without thinking.
+        std::os::unix::fs::symlink("/run/systemd/resolve/stub-resolv.conf", root.join("etc/resolv.conf"))
+            .unwrap();
+        assert_eq!(read(&host).unwrap().len(), 1);
+        fs::remove_file(root.join("etc/resolv.conf")).unwrap();
+        fs::create_dir(root.join("etc/resolv.conf")).unwrap();
+        assert!(read(&host).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read(bytes in prop::collection::vec(any::<u8>(), 0..1000), text in "((nameserver|search|#)? ?[0-9a-f:.%]{0,20}\n){0,20}") {
+            prop_assert!(parse(&bytes).len() <= MAX_NAMESERVERS);
+            prop_assert!(parse(text.as_bytes()).len() <= MAX_NAMESERVERS);
+        }
+    }
+}

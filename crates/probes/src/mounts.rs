@@ -1,0 +1,271 @@
+//! The host's mount table.
+//!
+//! The `procfs` crate has a parser for it, which gives up on the whole table for one mount point that is not UTF-8,
+//! leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of mounts.
+
+use crate::host_root::HostRoot;
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The longest table that is read. The kernel allows 100,000 mounts (`fs.mount-max`); a line has some 150 bytes.
+const MAX_TABLE: u64 = 32 * 1024 * 1024;
+
+/// Filesystems that nobody can write to: there is nothing in them that could be turned read-only, and all of them are
+/// always full.
+const READ_ONLY_KINDS: [&[u8]; 5] = [b"squashfs", b"erofs", b"iso9660", b"cramfs", b"romfs"];
+
+/// All mounts of the host as its first process sees them.
+pub(crate) struct MountTable {
+    text: Vec<u8>,
+    /// Where the host's root is in it.
+    root: PathBuf,
+}
+
+/// One mount, as one line of `/proc/<pid>/mountinfo` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount<'a> {
+    pub(crate) id: u32,
+    pub(crate) device: Device,
+    /// Where on the host it is.
+    pub(crate) point: Cow<'a, Path>,
+    /// The options of this mount alone; others of the same filesystem have their own.
+    options: &'a [u8],
+    pub(crate) kind: &'a [u8],
+    pub(crate) source: Cow<'a, Path>,
+    /// The options of the filesystem, the same at each of its mounts.
+    super_options: &'a [u8],
+}
+
+/// What tells filesystems apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Device {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+// === impl MountTable ===
+
+impl MountTable {
+    /// Reads the table.
+    ///
+    /// Of the host's first process if the host's `/proc` is there: only that one shows how the host itself has mounted
+    /// what a container sees through a mount of its own, which is read-only for reasons of its own. Otherwise of this
+    /// process, in which the host's mounts are below the root.
+    pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
+        let (file, root) = match File::open(host.join("/proc/1/mountinfo")) {
+            Ok(file) => (file, PathBuf::from("/")),
+            Err(_) => (File::open("/proc/self/mountinfo")?, host.as_path().to_owned()),
+        };
+        let mut text = Vec::new();
+        file.take(MAX_TABLE).read_to_end(&mut text)?;
+        Ok(Self { text, root })
+    }
+
+    /// All mounts below the host's root, in the order in which they cover each other. A line that makes no sense is
+    /// left out.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
+        let lines = self.text.split(|byte| *byte == b'\n');
+        lines.filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
+    }
+
+    /// The mount that a path without links is on.
+    pub(crate) fn holder(&self, path: &Path) -> Option<Mount<'_>> {
+        let holds = self.mounts().filter(|mount| path.starts_with(&mount.point));
+        // The last one of the longest: a later mount at the same point covers the earlier one.
+        holds.max_by_key(|mount| mount.point.as_os_str().len())
+    }
+}
+
+// === impl Mount ===
+
+impl<'a> Mount<'a> {
+    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue` (`proc_pid_mountinfo(5)`); any
+    /// number of fields before the lone hyphen.
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = number(fields.next()?)?;
+        let (_parent, device, _root) = (fields.next()?, fields.next()?, fields.next()?);
+        let mut device = device.splitn(2, |byte| *byte == b':');
+        let device = Device { major: number(device.next()?)?, minor: number(device.next()?)? };
+        let (point, options) = (fields.next()?, fields.next()?);
+        fields.find(|field| *field == b"-")?;
+        let (kind, source, super_options) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Self {
+            id,
+            device,
+            point: unescape(point),
+            options,
+            kind,
+            source: unescape(source),
+            super_options,
+        })
+    }
+
+    /// The same mount with its point as it is below `root`.
+    fn below(mut self, root: &Path) -> Option<Self> {
+        if root != Path::new("/") {
+            let point = self.point.strip_prefix(root).ok()?;
+            self.point = Cow::Owned(Path::new("/").join(point));
+        }
+        Some(self)
+    }
+
+    /// This mount takes no writes; others of the same filesystem may.
+    pub(crate) fn is_read_only(&self) -> bool {
+        has(self.options, b"ro")
+    }
+
+    /// The filesystem takes no writes, at whichever mount.
+    pub(crate) fn is_filesystem_read_only(&self) -> bool {
+        has(self.super_options, b"ro")
+    }
+
+    /// The filesystem has this option.
+    pub(crate) fn has_super_option(&self, option: &str) -> bool {
+        has(self.super_options, option.as_bytes())
+    }
+
+    /// It is of a kind that nobody can write to.
+    pub(crate) fn is_read_only_by_nature(&self) -> bool {
+        READ_ONLY_KINDS.contains(&self.kind)
+    }
+
+    /// Something with blocks is below it. The kernel gives Btrfs, ZFS and FUSE no block device's number, but what was
+    /// mounted is one (unless it is FUSE's own device); a ZFS dataset is known by its kind alone.
+    pub(crate) fn is_block_backed(&self) -> bool {
+        let of_device = self.source.starts_with("/dev") && *self.source != *Path::new("/dev/fuse");
+        self.device.major != 0 || of_device || self.kind == b"zfs"
+    }
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn has(options: &[u8], option: &[u8]) -> bool {
+    options.split(|byte| *byte == b',').any(|found| found == option)
+}
+
+/// The kernel writes space, tab, newline and backslash as three octal digits.
+fn unescape(field: &[u8]) -> Cow<'_, Path> {
+    if !field.contains(&b'\\') {
+        return Cow::Borrowed(Path::new(OsStr::from_bytes(field)));
+    }
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = if byte == b'\\' { after.split_at_checked(3).and_then(octal) } else { None };
+        let (byte, after) = escaped.unwrap_or((byte, after));
+        plain.push(byte);
+        rest = after;
+    }
+    Cow::Owned(PathBuf::from(OsStr::from_bytes(&plain)))
+}
+
+fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
+    // `from_str_radix` takes a sign, too.
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    Some((u8::from_str_radix(digits, 8).ok()?, after))
+}
+
+#[cfg(test)]
+impl MountTable {
+    pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
+        Self { text: text.into(), root: PathBuf::from("/") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TABLE: &str = "\
+22 1 0:2 / / rw - rootfs rootfs rw
+23 22 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+24 23 8:17 / /var/lib ro,relatime shared:2 master:1 - xfs /dev/sdb1 rw,inode64
+25 23 0:40 / /mnt/with\\040space\\134 rw - btrfs /dev/sdc rw,subvol=/
+26 23 0:41 / /tmp rw - tmpfs none ro
+
+nonsense
+27 x 1:1
+";
+
+    #[test]
+    fn a_line_is_read_with_any_number_of_optional_fields() {
+        let table = MountTable::of(TABLE);
+        let mounts: Vec<_> = table.mounts().collect();
+        assert_eq!(mounts.len(), 5);
+        let var = &mounts[2];
+        assert_eq!((var.id, var.device), (24, Device { major: 8, minor: 17 }));
+        assert_eq!((var.kind, &*var.source), (&b"xfs"[..], Path::new("/dev/sdb1")));
+        assert!(var.is_read_only() && !var.is_filesystem_read_only() && var.has_super_option("inode64"));
+        assert_eq!(&*mounts[3].point, Path::new("/mnt/with space\\"));
+        let blocks: Vec<_> = mounts.iter().map(Mount::is_block_backed).collect();
+        assert_eq!(blocks, [false, true, true, true, false]);
+        assert!(mounts[4].is_filesystem_read_only() && !mounts[4].is_read_only());
+    }
+
+    #[test]
+    fn a_path_is_on_the_last_of_the_longest_mount_points_above_it() {
+        let table = MountTable::of(TABLE);
+        let id = |path| table.holder(Path::new(path)).unwrap().id;
+        assert_eq!((id("/"), id("/var"), id("/var/lib"), id("/var/lib/kubelet")), (23, 23, 24, 24));
+        assert_eq!(id("/var/library"), 23);
+        assert_eq!(id("/mnt/with space\\/x"), 25);
+    }
+
+    #[test]
+    fn without_the_hosts_proc_its_mounts_are_below_the_root() {
+        let text = "1 0 0:9 / / rw - overlay overlay rw\n2 1 8:1 / /host ro - ext4 /dev/sda1 rw\n\
+                    3 2 8:2 / /host/var rw - ext4 /dev/sda2 rw\n";
+        let table = MountTable { text: text.into(), root: PathBuf::from("/host") };
+        let points: Vec<_> = table.mounts().map(|mount| mount.point.into_owned()).collect();
+        assert_eq!(points, [Path::new("/"), Path::new("/var")]);
+        let directory = tempfile::tempdir().unwrap();
+        let host = HostRoot::new(directory.path()).unwrap();
+        assert_eq!(MountTable::read(&host).unwrap().mounts().count(), 0);
+    }
+
+    #[test]
+    fn the_running_kernels_table_is_understood_to_the_last_line() {
+        let table = MountTable::read(&HostRoot::default()).unwrap();
+        let lines = table.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+        assert_eq!(table.mounts().count(), lines);
+    }
+
+    proptest! {
+        #[test]
+        fn no_table_panics(text in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let table = MountTable::of(text);
+            for mount in table.mounts() {
+                table.holder(&mount.point);
+            }
+        }
+
+        #[test]
+        fn no_damaged_table_panics(at in 0..TABLE.len(), byte: u8, cut in 0..TABLE.len()) {
+            let mut text = TABLE.as_bytes().to_vec();
+            text[at] = byte;
+            text.truncate(cut);
+            let table = MountTable::of(text);
+            for mount in table.mounts() {
+                table.holder(&mount.point);
+            }
+        }
+
+        #[test]
+        fn what_the_kernel_escapes_comes_back(name in proptest::collection::vec(1u8.., 0..40)) {
+            let escaped: Vec<u8> = name.iter().flat_map(|byte| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+                _ => vec![*byte],
+            }).collect();
+            let plain = unescape(&escaped);
+            prop_assert_eq!(plain.as_os_str().as_bytes(), name);
+        }
+    }
+}

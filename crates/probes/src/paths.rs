@@ -1,0 +1,39 @@
+//! Paths as an operator sets them.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The most that one check looks at.
+const MAX: usize = 64;
+
+/// Paths of the host, separated by colons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paths(pub(crate) Vec<PathBuf>);
+
+impl FromStr for Paths {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let paths: Vec<PathBuf> = text.split(':').map(PathBuf::from).collect();
+        let fits = paths.len() <= MAX && paths.iter().all(|path| path.is_absolute());
+        if fits {
+            Ok(Self(paths))
+        } else {
+            Err("takes up to 64 paths of the host, e.g. /:/var/lib/kubelet:/data")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_begin_at_the_hosts_root() {
+        assert_eq!("/:/var".parse(), Ok(Paths(vec!["/".into(), "/var".into()])));
+        for bad in ["", ":", "var", "/:", "/a::/b"] {
+            assert!(bad.parse::<Paths>().is_err(), "{bad}");
+        }
+        assert!("/a:".repeat(65).trim_end_matches(':').parse::<Paths>().is_err());
+    }
+}
