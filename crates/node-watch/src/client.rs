@@ -4,7 +4,7 @@
 //! certificates need no watching of their own, and no connection outlives the credentials it was opened with for longer
 //! than its watch.
 
-use crate::pulse::{Pulse, PulseLayer};
+use crate::pulse::{Ear, Pulse, PulseLayer};
 use crate::resolver::Resolver;
 use http::HeaderValue;
 use http::header::USER_AGENT;
@@ -59,6 +59,11 @@ async fn config() -> Result<Config, ClientError> {
     Config::from_kubeconfig(&KubeConfigOptions::default())
         .await
         .map_err(|error| ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) })
+}
+
+/// The same client for a companion of the agent: the same credentials, timeouts and bounds, with an ear of its own.
+pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
+    build(Pulse::of(ear)).await
 }
 
 /// A client whose every request and byte is seen by `pulse`.

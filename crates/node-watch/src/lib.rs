@@ -15,8 +15,10 @@ mod proof;
 mod pulse;
 mod resolver;
 
-pub use client::ClientError;
+pub use backoff::Backoff;
+pub use client::{ClientError, connect};
 pub use metrics::WatchMetrics;
+pub use pulse::Ear;
 
 use nodegate_readiness::{Beats, Board, Timeline};
 use proof::Proof;

@@ -32,12 +32,27 @@ pub(crate) enum Stream {
     None,
 }
 
+/// Who else is told of a client's traffic: a companion that watches other objects with the same client.
+pub trait Ear: Send + Sync {
+    /// The API server accepted a watch.
+    fn accepted(&self);
+    /// Bytes came on an open watch.
+    fn heard(&self);
+    /// A watch ended.
+    fn closed(&self);
+    /// A request was answered with this status, or not at all; the verb is RBAC's.
+    fn answered(&self, verb: &'static str, code: Option<u16>);
+}
+
 /// What one client's traffic is told to.
 pub(crate) struct Pulse {
-    stream: Stream,
-    proof: Arc<Proof>,
-    metrics: Arc<WatchMetrics>,
+    told: Told,
     ended_early: AtomicBool,
+}
+
+enum Told {
+    Own { stream: Stream, proof: Arc<Proof>, metrics: Arc<WatchMetrics> },
+    Other(Arc<dyn Ear>),
 }
 
 /// Why a request was not answered.
@@ -51,34 +66,64 @@ pub(crate) enum PulseError {
 
 impl Pulse {
     pub(crate) fn new(stream: Stream, proof: Arc<Proof>, metrics: Arc<WatchMetrics>) -> Arc<Self> {
-        Arc::new(Self { stream, proof, metrics, ended_early: AtomicBool::new(false) })
+        Self::telling(Told::Own { stream, proof, metrics })
     }
 
-    fn life(&self) -> Option<&StreamLife> {
-        match self.stream {
-            Stream::Node => Some(&self.proof.node),
-            Stream::Lease => Some(&self.proof.lease),
-            Stream::None => None,
-        }
+    pub(crate) fn of(ear: Arc<dyn Ear>) -> Arc<Self> {
+        Self::telling(Told::Other(ear))
+    }
+
+    fn telling(told: Told) -> Arc<Self> {
+        Arc::new(Self { told, ended_early: AtomicBool::new(false) })
     }
 
     fn accepted(&self) {
-        if let Some(life) = self.life() {
-            self.proof.accepted(life);
+        match &self.told {
+            Told::Own { stream, proof, .. } => {
+                if let Some(life) = life(*stream, proof) {
+                    proof.accepted(life);
+                }
+            }
+            Told::Other(ear) => ear.accepted(),
         }
     }
 
     fn bytes(&self) {
-        if let Some(life) = self.life() {
-            self.proof.bytes(life);
+        match &self.told {
+            Told::Own { stream, proof, .. } => {
+                if let Some(life) = life(*stream, proof) {
+                    proof.bytes(life);
+                }
+            }
+            Told::Other(ear) => ear.heard(),
         }
     }
 
     fn closed(&self, began: Instant) {
-        if let Some(life) = self.life() {
-            life.closed();
+        match &self.told {
+            Told::Own { stream, proof, .. } => {
+                if let Some(life) = life(*stream, proof) {
+                    life.closed();
+                }
+            }
+            Told::Other(ear) => ear.closed(),
         }
         self.ended_early.store(began.elapsed() < SHORT_LIFE, Ordering::Relaxed);
+    }
+
+    fn answered(&self, verb: &'static str, code: Option<u16>) {
+        match &self.told {
+            Told::Own { metrics, .. } => metrics.request(verb, code),
+            Told::Other(ear) => ear.answered(verb, code),
+        }
+    }
+}
+
+fn life(stream: Stream, proof: &Proof) -> Option<&StreamLife> {
+    match stream {
+        Stream::Node => Some(&proof.node),
+        Stream::Lease => Some(&proof.lease),
+        Stream::None => None,
     }
 }
 
@@ -86,7 +131,8 @@ impl Pulse {
 fn verb(request: &http::request::Parts) -> &'static str {
     let watches =
         request.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-    let of_collection = request.uri.path().ends_with("/nodes") || request.uri.path().ends_with("/leases");
+    let of_collection =
+        ["/nodes", "/leases", "/services"].iter().any(|plural| request.uri.path().ends_with(plural));
     match (watches, of_collection) {
         (true, _) => "watch",
         (false, true) => "list",
@@ -139,7 +185,7 @@ where
                 Ok(answer) => answer.map_err(Into::into),
                 Err(_) => Err(PulseError::Timeout.into()),
             };
-            pulse.metrics.request(verb, answer.as_ref().ok().map(|response| response.status().as_u16()));
+            pulse.answered(verb, answer.as_ref().ok().map(|response| response.status().as_u16()));
             let response = answer?;
             let watch = verb == "watch" && response.status().is_success();
             if watch {
