@@ -3,6 +3,7 @@
 use crate::desired::{Desired, Server};
 use crate::names::NODES_BACKEND;
 use crate::policy::Check;
+use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ pub fn render(
     let broken = |error: minijinja::Error| RenderError::Template(sentence(&error));
     environment.add_template("sections", SECTIONS).map_err(broken)?;
     let data = context! {
-        nodes => Value::from_serialize(&desired.nodes), frontends => frontends(desired),
-        check => Value::from_serialize(check), state_file => state_file, nodes_backend => NODES_BACKEND,
+        nodes => Value::from(Serde(&desired.nodes)), frontends => frontends(desired),
+        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
     };
     let mut text = match template {
         Template::Head(head) => {
@@ -101,11 +102,11 @@ fn frontends(desired: &Desired) -> Vec<Value> {
         let key = Arc::as_ptr(&frontend.servers);
         let known = pools.iter().find(|(pool, _)| *pool == key).map(|(_, value)| value.clone());
         let servers = known.unwrap_or_else(|| {
-            let value = Value::from_serialize(frontend.servers.as_ref());
+            let value = Value::from(Serde(frontend.servers.as_ref()));
             pools.push((key, value.clone()));
             value
         });
-        values.push(context! { servers => servers, ..Value::from_serialize(frontend) });
+        values.push(context! { servers => servers, ..Value::from(Serde(frontend)) });
     }
     values
 }

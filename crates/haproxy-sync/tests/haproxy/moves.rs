@@ -1,0 +1,94 @@
+//! Servers change their state without a reload.
+
+use crate::Row;
+use crate::lab::{Lab, free_port, node_name};
+use crate::traffic::Traffic;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_drains_without_a_reload() {
+    flips(10).await;
+}
+
+pub(crate) async fn flips(count: usize) -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(4).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let backend = format!("k8s_default_web_{port}");
+    let before = lab.processes().await.unwrap();
+    let traffic = Traffic::start(port);
+    let mut times = Vec::new();
+    for flip in 0..count {
+        let node = node_name(flip % 4);
+        let began = Instant::now();
+        assert!(lab.sim.cordon(&node));
+        lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
+        times.push(began.elapsed());
+        let uncordoned = Instant::now();
+        assert!(lab.sim.uncordon(&node));
+        lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
+        times.push(uncordoned.elapsed());
+    }
+    lab.sim.set_ready(&node_name(1), "False", "KubeletNotReady");
+    lab.until("NotReady is maintenance", async || {
+        lab.admin_state(&backend, &node_name(1)).await.is_some_and(|state| state & 0x23 != 0)
+    })
+    .await;
+    let (good, lost) = traffic.end().await;
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    assert_eq!(lab.processes().await.unwrap(), before, "no reload, the same worker\n{}", lab.log());
+    times.sort();
+    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
+    let result = format!(
+        "{count} cordons and uncordons: p50 {:.1?}, p99 {:.1?}; PID and reloads unchanged; {good} requests, 0 lost",
+        at(50),
+        at(99)
+    );
+    Row { what: "cordon -> tracking server in drain", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drained_server_stays_drained_over_reloads_and_restarts() {
+    states_survive_a_reload().await;
+}
+
+pub(crate) async fn states_survive_a_reload() -> Row {
+    let (port, other) = (free_port(), free_port());
+    let mut lab = Lab::new(3).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let backend = format!("k8s_default_web_{port}");
+    lab.sim.cordon(&node_name(0));
+    lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
+    let traffic = Traffic::start(port);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let drained = std::net::IpAddr::from([127, 1, 0, 1]);
+    let served = lab.served.clone();
+    let count = || served.lock().unwrap().get(&drained).copied().unwrap_or(0);
+    let before = count();
+    for round in 0..5 {
+        lab.sim.apply(lab.service(&format!("more-{round}"), free_port(), &json!({}))).unwrap();
+        lab.until("it is reloaded", async || {
+            lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await
+                == Some(f64::from(round) + 1.0)
+        })
+        .await;
+    }
+    // A process that HAProxy's operator starts has the states too, even while we are not there to say them.
+    lab.program.take().unwrap().kill().await.unwrap();
+    lab.master().reload().await.unwrap();
+    assert!(lab.is_draining(&backend, &node_name(0)).await, "{}", lab.log());
+    lab.start_program(&[]).await;
+    lab.sim.apply(lab.service("last", other, &json!({}))).unwrap();
+    let last = format!("k8s_default_last_{other}");
+    lab.until("the next one is loaded", async || lab.is_draining(&last, &node_name(0)).await).await;
+    let (good, lost) = traffic.end().await;
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    assert_eq!(count(), before, "the drained node was asked");
+    lab.sim.uncordon(&node_name(0));
+    lab.until("it is back", async || lab.is_admin_ready(&backend, &node_name(0)).await).await;
+    let result = format!("7 reloads, 1 program restart: drained node got 0 of {good} requests, 0 lost");
+    Row { what: "drain over reloads", result }
+}
