@@ -7,7 +7,7 @@ use crate::guard::removal;
 use crate::layout::Layout;
 use crate::master::{Master, ReloadError};
 use crate::policy::Policy;
-use crate::ports::leave_out_busy;
+use crate::ports::{bound_ports, leave_out_bound, leave_out_busy};
 use crate::render::{RenderError, Template, render};
 use crate::socket::{AskError, Runtime};
 use crate::validate::{ValidateError, validate};
@@ -132,14 +132,9 @@ impl Applier {
         self.live.as_ref().map(|(layout, _)| layout)
     }
 
-    /// Ports that another program has.
+    /// Services whose ports others have.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
-    }
-
-    /// HAProxy does not have what we believed it to have: the next configuration is loaded whatever it is.
-    pub fn forget(&mut self) {
-        self.live = None;
     }
 
     /// The template as it is now.
@@ -155,6 +150,7 @@ impl Applier {
         let tools = self.tools.clone();
         let template = Self::read_template(tools.template.as_deref())?;
         let old = tools.file.read()?;
+        let planned = &desired.problems;
         let mut desired = desired.clone();
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         if let (None, Some((gone, all))) =
@@ -166,8 +162,10 @@ impl Applier {
         if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(&desired)) {
             return Ok(Applied::Unchanged);
         }
+        leave_out_bound(&mut desired, &self.bound(&template));
         leave_out_busy(&mut desired, &tools.policy.bind, &old_text);
-        self.problems = desired.problems.iter().filter(|problem| problem.kind == "busy").cloned().collect();
+        let mine = |problem: &&Problem| !planned.contains(problem);
+        self.problems = desired.problems.iter().filter(mine).cloned().collect();
         let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
         let text = render(&template, &desired, &tools.policy.check, state_file.as_deref())?;
         let same_bytes = old.as_deref() == Some(text.as_bytes());
@@ -201,6 +199,15 @@ impl Applier {
             }
         }
         self.reload(previous, desired, template).await
+    }
+
+    /// Ports of what the operator wrote.
+    fn bound(&self, template: &Template) -> BTreeSet<u16> {
+        let mut ports = bound_ports(template.text());
+        for file in &self.tools.before {
+            ports.extend(std::fs::read_to_string(file).iter().flat_map(|text| bound_ports(text)));
+        }
+        ports
     }
 
     /// How far the running structure is from the desired one; none if nothing is known of it.
@@ -268,17 +275,19 @@ impl Applier {
     }
 
     fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
-        let dynamic = match self.live.take() {
-            Some((layout, _)) if !new_process => layout.dynamic,
+        let (dynamic, loaded) = match self.live.take() {
+            Some((layout, _)) if !new_process => (layout.dynamic, layout.loaded),
             _ => {
                 self.generation += 1;
                 self.undeleted.clear();
                 self.lingering.clear();
-                BTreeSet::new()
+                let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));
+                (BTreeSet::new(), Arc::new(weights.collect()))
             }
         };
         let ours = template.has_our_sections();
-        let layout = Layout { desired: Arc::new(desired), dynamic, ours, generation: self.generation };
+        let layout =
+            Layout { desired: Arc::new(desired), dynamic, loaded, ours, generation: self.generation };
         self.live = Some((layout, template));
     }
 

@@ -35,13 +35,10 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // No descriptors, most likely; that passes.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
+        let Ok((stream, _)) = listener.accept().await else {
+            // No descriptors, most likely; that passes.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
         };
         let pages = pages.clone();
         tokio::spawn(async move {
@@ -67,9 +64,12 @@ fn answer(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
-    let verdict = |good: bool, bad: &str| match good {
-        true => plain(StatusCode::OK, "ok\n".to_owned()),
-        false => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{bad}\n")),
+    let verdict = |good: bool, bad: &str| {
+        if good {
+            plain(StatusCode::OK, "ok\n".to_owned())
+        } else {
+            plain(StatusCode::SERVICE_UNAVAILABLE, format!("{bad}\n"))
+        }
     };
     match request.uri().path() {
         "/livez" => verdict(pages.health.is_alive(), "a loop is stuck"),

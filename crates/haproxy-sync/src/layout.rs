@@ -2,7 +2,7 @@
 
 use crate::desired::Desired;
 use crate::names::NODES_BACKEND;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The structure in effect.
@@ -12,6 +12,8 @@ pub struct Layout {
     pub desired: Arc<Desired>,
     /// Nodes that were added at run time. HAProxy 2.6 lets no server track one that was, so theirs stand alone.
     pub dynamic: BTreeSet<String>,
+    /// The nodes' weights in the file that the process has loaded.
+    pub loaded: Arc<BTreeMap<String, u16>>,
     /// Whether the generated sections are ours, with the backend that all others track.
     pub ours: bool,
     /// Counts the processes; everything that was told to an earlier one is void.

@@ -8,7 +8,7 @@ mod settings;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use nodegate_haproxy_sync::sync;
+use nodegate_haproxy_sync::{once, sync};
 use settings::Settings;
 use std::io::Write;
 use std::process::ExitCode;
@@ -64,11 +64,11 @@ fn run(settings: Settings) -> Result<(), String> {
 
 async fn work(settings: Settings) -> Result<(), String> {
     if settings.print {
-        let text = sync::print(&settings.setup).await.map_err(|error| error.to_string())?;
+        let text = once::print(&settings.setup).await.map_err(|error| error.to_string())?;
         return std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("can't write: {error}"));
     }
     if settings.once {
-        return sync::once(&settings.setup).await.map_err(|error| error.to_string());
+        return once::once(&settings.setup).await.map_err(|error| error.to_string());
     }
     let listener = match settings.listen {
         Some(address) => {

@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::names::NODES_BACKEND;
 use crate::socket::{AskError, Runtime};
 use crate::state_file::{Servers, compose, parse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// So many backends with checks of their own are read one by one; of more, only our own words are kept.
@@ -89,8 +89,7 @@ impl Mover {
                 }
             }
             let known = self.weights.get(&node.name).copied();
-            let rendered = || layout.desired.node(&node.name).map(|node| node.weight);
-            if known.or_else(rendered) != Some(node.weight) {
+            if known.or_else(|| layout.loaded.get(&node.name).copied()) != Some(node.weight) {
                 let backends = layout.backends_of(&node.name);
                 commands
                     .extend(backends.map(|b| format!("set server {b}/{} weight {}", node.name, node.weight)));
@@ -155,7 +154,7 @@ impl Mover {
         self.forget();
         let pid = runtime.worker_pid().await?.unwrap_or_default();
         self.read(runtime, layout).await?;
-        let mut missing = 0;
+        let mut missing = self.missing_backends(runtime, layout).await?;
         for node in &layout.desired.nodes {
             for target in layout.targets(&node.name) {
                 match self.live.get(&(target.backend.clone(), target.server.clone())) {
@@ -173,6 +172,16 @@ impl Mover {
         }
         self.heard_by = Some((layout.generation, pid));
         Ok(missing)
+    }
+
+    /// Backends that the process should have and does not.
+    async fn missing_backends(&self, runtime: &Runtime, layout: &Layout) -> Result<usize, MoveError> {
+        if !layout.ours {
+            return Ok(0);
+        }
+        let answer = runtime.ask("show backend").await?;
+        let there: BTreeSet<&str> = answer.lines().map(str::trim).collect();
+        Ok(layout.desired.frontends.iter().filter(|frontend| !there.contains(frontend.name.as_str())).count())
     }
 
     /// Reads the states of the servers that have one of their own.

@@ -78,13 +78,13 @@ struct ServiceSpec {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Port {
     #[serde(default)]
     name: Option<String>,
-    port: u32,
-    #[serde(default)]
-    node_port: Option<u32>,
+    #[serde(rename = "port")]
+    number: u32,
+    #[serde(default, rename = "nodePort")]
+    on_nodes: Option<u32>,
     #[serde(default)]
     protocol: Option<String>,
 }
@@ -153,8 +153,8 @@ impl Port {
     fn facts(&self) -> Option<PortFacts> {
         Some(PortFacts {
             name: self.name.as_deref().map(clip),
-            port: port(self.port)?,
-            node_port: self.node_port.and_then(port).unwrap_or(0),
+            port: port(self.number)?,
+            node_port: self.on_nodes.and_then(port).unwrap_or(0),
             protocol: clip(self.protocol.as_deref().unwrap_or("TCP")),
         })
     }

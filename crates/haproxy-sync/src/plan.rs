@@ -68,17 +68,11 @@ impl Planner<'_> {
 
     fn weight(&mut self, node: &NodeFacts) -> u16 {
         let Some(text) = &node.weight else { return 100 };
-        match text.parse() {
-            Ok(weight @ 0..=256) => weight,
-            _ => {
-                self.problem(
-                    &node.name,
-                    "annotation",
-                    "haproxy-weight takes a number from 0 to 256".to_owned(),
-                );
-                100
-            }
+        if let Ok(weight @ 0..=256) = text.parse() {
+            return weight;
         }
+        self.problem(&node.name, "annotation", "haproxy-weight takes a number from 0 to 256".to_owned());
+        100
     }
 
     /// The node's address of the most wanted family and type. Without families any will do.

@@ -1,7 +1,6 @@
 //! Ports that a Service must not get: those of the hand-written part, and those that somebody else listens on.
 
-use crate::desired::Desired;
-use crate::desired::Problem;
+use crate::desired::{Desired, Frontend, Problem};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -34,23 +33,30 @@ fn addresses(list: &str) -> Vec<u16> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
+/// Takes out what wants a port of the hand-written part's.
+pub fn leave_out_bound(desired: &mut Desired, bound: &BTreeSet<u16>) {
+    leave_out(desired, "reserved", "the template binds port", |frontend| bound.contains(&frontend.port));
+}
+
 /// Takes out what wants a port that another program has. A reload with it would fail, and until it has failed HAProxy
 /// pauses its listeners: one Service must not do that to the others. `old` is the configuration in effect.
 pub fn leave_out_busy(desired: &mut Desired, binds: &[IpAddr], old: &str) {
     let ours = bound_ports(old);
-    let mut busy = Vec::new();
+    let busy = |frontend: &Frontend| !ours.contains(&frontend.port) && !is_free(binds, frontend.port);
+    leave_out(desired, "busy", "another program listens on port", busy);
+}
+
+fn leave_out(desired: &mut Desired, kind: &'static str, why: &str, out: impl Fn(&Frontend) -> bool) {
+    let mut problems = Vec::new();
     desired.frontends.retain(|frontend| {
-        let free = ours.contains(&frontend.port) || is_free(binds, frontend.port);
-        if !free {
-            busy.push(Problem {
-                kind: "busy",
-                about: format!("{}/{}", frontend.namespace, frontend.service),
-                text: format!("another program listens on port {}; left out until it is free", frontend.port),
-            });
+        let out = out(frontend);
+        if out {
+            let about = format!("{}/{}", frontend.namespace, frontend.service);
+            problems.push(Problem { kind, about, text: format!("{why} {}; left out", frontend.port) });
         }
-        free
+        !out
     });
-    desired.problems.extend(busy);
+    desired.problems.extend(problems);
     desired.problems.sort();
 }
 

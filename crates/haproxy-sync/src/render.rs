@@ -38,6 +38,13 @@ impl Template {
         }
     }
 
+    /// What the operator wrote.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Head(text) | Self::Jinja(text) => text,
+        }
+    }
+
     /// Whether the generated sections are ours to the letter, so that we know what a server's line says.
     pub fn has_our_sections(&self) -> bool {
         match self {

@@ -75,14 +75,17 @@ impl Settings {
         let patience = wrong.parse("reload-timeout", &args.reload_timeout, |value| {
             duration(value, Duration::from_secs(1), Duration::from_mins(2))
         });
-        let config = wrong.parse("config", &args.config, existing_directory);
+        let config = wrong.parse("config", &args.config, |value| {
+            // Nothing is written by --print.
+            if args.print { Ok(PathBuf::from(value)) } else { existing_directory(value) }
+        });
         let state_file = wrong.parse("state-file", &args.state_file, |value| match value {
             "none" => Ok(None),
             "" => {
                 let absolute = config.as_ref().and_then(|config| std::path::absolute(config).ok());
-                absolute.map(|config| state_file(&format!("{}.servers", config.display()))).transpose()
+                absolute.map(|config| plain_path(&format!("{}.servers", config.display()))).transpose()
             }
-            _ => state_file(value).map(Some),
+            _ => plain_path(value).and_then(|_| existing_directory(value)).map(Some),
         });
         let log_format = wrong.named("log-format", "NODEGATE_LOG_FORMAT", &args.log_format, str::parse);
         let log_filter = wrong.named("log", "RUST_LOG", &args.log, str::parse);
@@ -177,9 +180,10 @@ fn check(args: &Args, wrong: &mut Mistakes) -> Option<Check> {
     let path = wrong.parse("check-path", &args.check_path, |value| {
         let plain =
             value.bytes().all(|c| c.is_ascii_graphic() && !matches!(c, b'"' | b'\'' | b'\\' | b'#' | b'$'));
-        match value.starts_with('/') && plain && value.len() <= 1000 {
-            true => Ok(value.to_owned()),
-            false => Err("takes a path that begins with / and holds no space, quote, backslash, # or $"),
+        if value.starts_with('/') && plain && value.len() <= 1000 {
+            Ok(value.to_owned())
+        } else {
+            Err("takes a path that begins with / and holds no space, quote, backslash, # or $")
         }
     });
     let inter_ms = wrong.parse("check-interval", &args.check_interval, |value| {
@@ -197,14 +201,18 @@ fn check(args: &Args, wrong: &mut Mistakes) -> Option<Check> {
 fn scope(args: &Args, wrong: &mut Mistakes) -> Option<Scope> {
     let namespaces = wrong.parse("namespaces", &args.namespaces, |value| {
         let names: Vec<String> = list(value, "namespaces")?;
-        match names.iter().all(|name| is_dns_name(name)) && names.len() <= 32 {
-            true => Ok(names),
-            false => Err("takes at most 32 names of namespaces".to_owned()),
+        if names.iter().all(|name| is_dns_name(name)) && names.len() <= 32 {
+            Ok(names)
+        } else {
+            Err("takes at most 32 names of namespaces".to_owned())
         }
     });
-    let selector = |value: &str| match value.len() <= 1000 && !value.chars().any(char::is_control) {
-        true => Ok(value.to_owned()),
-        false => Err("takes a label selector, e.g. team=web,tier!=test"),
+    let selector = |value: &str| {
+        if value.len() <= 1000 && !value.chars().any(char::is_control) {
+            Ok(value.to_owned())
+        } else {
+            Err("takes a label selector, e.g. team=web,tier!=test")
+        }
     };
     let service_selector = wrong.parse("service-selector", &args.service_selector, selector);
     let node_selector = wrong.parse("node-selector", &args.node_selector, selector);
@@ -224,18 +232,20 @@ fn list<T: FromStr>(value: &str, of_what: &str) -> Result<Vec<T>, String> {
 fn existing_directory(value: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(value);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    match path.file_name().is_some() && parent.is_none_or(std::path::Path::is_dir) {
-        true => Ok(path),
-        false => Err("takes a file in a directory that exists"),
+    if path.file_name().is_some() && parent.is_none_or(std::path::Path::is_dir) {
+        Ok(path)
+    } else {
+        Err("takes a file in a directory that exists")
     }
 }
 
 /// Its name stands in the configuration, so it must be one that HAProxy reads as one word.
-fn state_file(value: &str) -> Result<PathBuf, &'static str> {
+fn plain_path(value: &str) -> Result<PathBuf, &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
-    match value.starts_with('/') && value.chars().all(plain) {
-        true => existing_directory(value),
-        false => Err("takes an absolute path of letters, digits and / . _ - + : @, or none"),
+    if value.starts_with('/') && value.chars().all(plain) {
+        Ok(PathBuf::from(value))
+    } else {
+        Err("takes an absolute path of letters, digits and / . _ - + : @, or none")
     }
 }
 

@@ -26,7 +26,7 @@ pub enum ValidateError {
 /// Runs `haproxy -c` on a file, after those that HAProxy is started with before it.
 pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result<(), ValidateError> {
     let mut command = Command::new(haproxy);
-    command.arg("-c").arg("-q");
+    command.arg("-c");
     for earlier in before {
         command.arg("-f").arg(earlier);
     }

@@ -1,4 +1,11 @@
 //! The promises, against a real HAProxy. `make haproxy-test` prints them all as a table.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says why and fails"
+)]
 
 mod faults;
 mod lab;
