@@ -24,6 +24,8 @@ pub(crate) struct Lab {
     pub(crate) config: PathBuf,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
+    /// Agents that say "up ready" whatever happens; 0 for none.
+    pub(crate) agent_port: u16,
     pub(crate) metrics_port: u16,
     pub(crate) served: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
     pub(crate) program: Option<Child>,
@@ -43,14 +45,15 @@ impl Lab {
         let sim = Sim::builder().tls(true).start().await.unwrap();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let served = Arc::new(Mutex::new(BTreeMap::new()));
-        let check_port = serve(Arc::default()).await;
-        let node_port = serve(served.clone()).await;
+        let check_port = serve(Arc::default(), |_| true).await;
+        let node_port = serve(served.clone(), |_| true).await;
         let lab = Self {
             config: config_dir.join("haproxy.cfg"),
             dir,
             sim,
             check_port,
             node_port,
+            agent_port: 0,
             metrics_port: free_port(),
             served,
             program: None,
@@ -74,11 +77,11 @@ impl Lab {
 
     /// Both programs run, and these ports answer.
     pub(crate) async fn start(&mut self, ports: &[u16]) {
-        self.start_program(&["--once"]).await;
+        self.start_program(&["--once"]);
         let status = self.program.take().unwrap().wait().await.unwrap();
         assert!(status.success(), "{}", self.log());
         self.start_haproxy().await;
-        self.start_program(&[]).await;
+        self.start_program(&[]);
         for port in ports {
             self.until(&format!("port {port} answers"), async || get(*port, PATIENCE).await.is_ok()).await;
         }
@@ -98,7 +101,7 @@ impl Lab {
         .await;
     }
 
-    pub(crate) async fn start_program(&mut self, more: &[&str]) {
+    pub(crate) fn start_program(&mut self, more: &[&str]) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
         command
@@ -107,7 +110,12 @@ impl Lab {
             .arg(&self.config)
             .arg("--master-socket")
             .arg(self.master_socket())
-            .args(["--check-port", &self.check_port.to_string(), "--agent-port", "0"])
+            .args([
+                "--check-port",
+                &self.check_port.to_string(),
+                "--agent-port",
+                &self.agent_port.to_string(),
+            ])
             .args(["--check-interval", "500ms", "--listen", &format!("127.0.0.1:{}", self.metrics_port)])
             .args(&self.arguments)
             .args(more)
@@ -242,7 +250,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
-async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>) -> u16 {
+pub(crate) async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>, healthy: fn(IpAddr) -> bool) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -255,12 +263,25 @@ async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>) -> u16 {
                 assert!(bytes > 0);
                 let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
                 *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-                let _ = stream
-                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
-                    .await;
+                let status = if healthy(at) { "200 OK" } else { "503 Service Unavailable" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+                let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
                 let _ = stream.read(&mut buffer).await;
             });
+        }
+    });
+    port
+}
+
+/// Agents of HAProxy's agent-check that have not heard of any drain.
+pub(crate) async fn stubborn_agents() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let _ = stream.write_all(b"up ready\n").await;
         }
     });
     port

@@ -32,6 +32,8 @@ async fn table() {
     line(structure::the_guard_holds().await);
     line(moves::flips(100).await);
     line(moves::states_survive_a_reload().await);
+    line(moves::stubborn_agent().await);
+    line(moves::local_traffic().await);
     line(faults::broken_template().await);
     line(faults::full_disk().await);
     line(faults::refused_reload().await);

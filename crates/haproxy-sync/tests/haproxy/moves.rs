@@ -1,9 +1,11 @@
 //! Servers change their state without a reload.
 
 use crate::Row;
-use crate::lab::{Lab, free_port, node_name};
+use crate::lab::{Lab, free_port, node_name, serve, stubborn_agents};
 use crate::traffic::Traffic;
 use serde_json::json;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +66,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let traffic = Traffic::start(port);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let drained = std::net::IpAddr::from([127, 1, 0, 1]);
+    let drained = IpAddr::from([127, 1, 0, 1]);
     let served = lab.served.clone();
     let count = || served.lock().unwrap().get(&drained).copied().unwrap_or(0);
     let before = count();
@@ -80,7 +82,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     lab.program.take().unwrap().kill().await.unwrap();
     lab.master().reload().await.unwrap();
     assert!(lab.is_draining(&backend, &node_name(0)).await, "{}", lab.log());
-    lab.start_program(&[]).await;
+    lab.start_program(&[]);
     lab.sim.apply(lab.service("last", other, &json!({}))).unwrap();
     let last = format!("k8s_default_last_{other}");
     lab.until("the next one is loaded", async || lab.is_draining(&last, &node_name(0)).await).await;
@@ -91,4 +93,86 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     lab.until("it is back", async || lab.is_admin_ready(&backend, &node_name(0)).await).await;
     let result = format!("7 reloads, 1 program restart: drained node got 0 of {good} requests, 0 lost");
     Row { what: "drain over reloads", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_disagrees_does_not_end_a_drain() {
+    stubborn_agent().await;
+}
+
+pub(crate) async fn stubborn_agent() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(3).await;
+    lab.agent_port = stubborn_agents().await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let backend = format!("k8s_default_web_{port}");
+    let node = node_name(0);
+    lab.sim.cordon(&node);
+    lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
+    let told = Instant::now();
+    let mut looks = 0;
+    let next = free_port();
+    lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
+    let other = format!("k8s_default_next_{next}");
+    // Three of its intervals, and a reload among them.
+    while told.elapsed() < Duration::from_millis(1600) {
+        // While the master starts anew nobody answers.
+        if let Some(state) = lab.admin_state(&backend, &node).await {
+            assert!(state & 0x18 != 0, "{}", lab.log());
+            looks += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    lab.until("it drains in the new backend", async || lab.is_draining(&other, &node).await).await;
+    lab.sim.uncordon(&node);
+    lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
+    let result = format!("drained in each of {looks} looks, over a reload");
+    Row { what: "agent says ready, API says cordoned", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_traffic_goes_where_the_endpoints_are() {
+    local_traffic().await;
+}
+
+pub(crate) async fn local_traffic() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(4).await;
+    // Nodes 0 and 1 have an endpoint.
+    let health_port = serve(Arc::default(), |at| at <= IpAddr::from([127, 1, 0, 2])).await;
+    let mut service = lab.service("local", port, &json!({}));
+    service["spec"]["type"] = json!("LoadBalancer");
+    service["spec"]["externalTrafficPolicy"] = json!("Local");
+    service["spec"]["healthCheckNodePort"] = json!(health_port);
+    lab.sim.apply(service).unwrap();
+    lab.start(&[port]).await;
+    let backend = format!("k8s_default_local_{port}");
+    let status = async |node: usize| {
+        let text = lab.runtime().ask("show stat -1 4 -1").await.unwrap_or_default();
+        let start = format!("{backend},{},", node_name(node));
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default().to_owned();
+        line.split(',').nth(17).unwrap_or_default().to_owned()
+    };
+    lab.until("checks find the endpoints", async || {
+        let up = status(0).await.starts_with("UP") && status(1).await.starts_with("UP");
+        up && status(2).await == "DOWN" && status(3).await == "DOWN"
+    })
+    .await;
+    lab.served.lock().unwrap().clear();
+    let traffic = Traffic::start(port);
+    lab.sim.cordon(&node_name(0));
+    lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
+    // What the checks found survives the reload, too.
+    lab.sim.apply(lab.service("next", free_port(), &json!({}))).unwrap();
+    lab.until("it is reloaded", async || {
+        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
+    })
+    .await;
+    let (good, lost) = traffic.end().await;
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let served = lab.served.lock().unwrap().clone();
+    assert!(served.keys().all(|at| *at <= IpAddr::from([127, 1, 0, 2])), "{served:?}");
+    let result = format!("{good} requests, all to the 2 nodes with endpoints, over a reload");
+    Row { what: "externalTrafficPolicy: Local", result }
 }

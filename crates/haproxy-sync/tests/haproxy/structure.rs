@@ -126,7 +126,7 @@ pub(crate) async fn the_guard_holds() -> Row {
     .await;
     // The same after a restart, when the file is all that is remembered.
     lab.program.take().unwrap().kill().await.unwrap();
-    lab.start_program(&[]).await;
+    lab.start_program(&[]);
     lab.until("it is refused", async || {
         lab.metric("nodegate_haproxy_failures_total{kind=\"guard\"}").await.is_some()
     })
@@ -137,4 +137,33 @@ pub(crate) async fn the_guard_holds() -> Row {
         what: "API comes back empty; program restarted",
         result: format!("all kept; {good} requests, 0 lost"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_written() {
+    let (stats, port) = (free_port(), free_port());
+    let mut lab = Lab::new(1).await;
+    let template = lab.dir.path().join("own.cfg.j2");
+    let own = format!(
+        "defaults\n  timeout connect 2s\n  timeout client 9s\n  timeout server 9s\nfrontend stats\n  mode http\n  \
+         bind :{stats}\n  stats enable\n  stats uri /\n{{% include \"sections\" %}}"
+    );
+    std::fs::write(&template, own).unwrap();
+    lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
+    lab.sim.apply(lab.service("thief", stats, &json!({}))).unwrap();
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let text = std::fs::read_to_string(&lab.config).unwrap();
+    assert!(!text.contains("thief"), "{text}");
+    assert!(lab.log().contains("the template binds port"), "{}", lab.log());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
+    command.env("KUBECONFIG", lab.dir.path().join("kubeconfig")).args([
+        "--print",
+        "--config",
+        "/nowhere/at/all",
+    ]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
+    assert!(printed.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
 }
