@@ -237,11 +237,13 @@ impl Applier {
         };
         let left =
             dynamic::change(runtime, &self.tools.policy.check, layout, desired, added, removed).await?;
-        self.undeleted.extend(left);
         for name in removed {
-            layout.dynamic.remove(name);
-            self.lingering.insert(name.clone());
+            let own = layout.dynamic.remove(name);
+            if !own || left.iter().any(|server| server.ends_with(&format!("/{name}"))) {
+                self.lingering.insert(name.clone());
+            }
         }
+        self.undeleted.extend(left);
         layout.dynamic.extend(added.iter().cloned());
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! HAProxy's master process: reloads, and whether they worked.
 
-use crate::socket::{AskError, ask};
+use crate::socket::{AskError, ask, ask_patiently};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -80,8 +80,8 @@ impl Master {
     /// Reloads and waits until the new worker serves, or is known not to.
     pub async fn reload(&self) -> Result<(), ReloadError> {
         let before = self.processes().await?;
-        let answer = ask(&self.socket, "reload").await?;
         // From 2.7 on the master answers when all is over; before, it closes the connection at once.
+        let answer = ask_patiently(&self.socket, "reload", self.patience).await?;
         if answer.contains("Success=0") {
             let said =
                 answer.lines().filter(|line| line.contains("ALERT")).take(3).collect::<Vec<_>>().join("; ");

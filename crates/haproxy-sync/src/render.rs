@@ -15,6 +15,8 @@ pub const SECTIONS: &str = include_str!("../templates/sections.cfg.j2");
 
 /// What a template may cost: enough for a million servers, and an end to a loop that has none.
 const FUEL: u64 = 200_000_000;
+/// More servers than this are not rendered at all.
+const MAX_SERVERS: usize = 2_000_000;
 /// The longest configuration; HAProxy needs a minute for one of this size.
 const MAX_BYTES: usize = 256 << 20;
 
@@ -60,6 +62,9 @@ pub enum RenderError {
     /// It can't be read or run.
     #[error("the template is broken: {0}")]
     Template(String),
+    /// The cluster is larger than HAProxy can serve.
+    #[error("{0} servers are more than {MAX_SERVERS}: narrow --namespaces or the selectors")]
+    TooMany(usize),
     /// It makes too much.
     #[error("the rendered configuration is longer than {MAX_BYTES} bytes")]
     TooLong,
@@ -72,6 +77,9 @@ pub fn render(
     check: &Check,
     state_file: Option<&str>,
 ) -> Result<String, RenderError> {
+    if desired.server_count() > MAX_SERVERS {
+        return Err(RenderError::TooMany(desired.server_count()));
+    }
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));

@@ -29,8 +29,8 @@ pub enum AskError {
     #[error("HAProxy is not running: {0}: {1}")]
     Absent(PathBuf, io::Error),
     /// Somebody listens and does not answer.
-    #[error("HAProxy does not answer at {0} within {secs} s", secs = TIMEOUT.as_secs())]
-    Frozen(PathBuf),
+    #[error("HAProxy does not answer at {0} within {secs} s", secs = .1.as_secs())]
+    Frozen(PathBuf, Duration),
     /// The conversation broke off.
     #[error("HAProxy's answer at {0} can't be read: {1}")]
     Broken(PathBuf, io::Error),
@@ -45,9 +45,14 @@ impl AskError {
 
 /// Sends one line and reads the answer to its end.
 pub async fn ask(path: &Path, line: &str) -> Result<String, AskError> {
-    match tokio::time::timeout(TIMEOUT, converse(path, line)).await {
+    ask_patiently(path, line, TIMEOUT).await
+}
+
+/// The same for what takes its time.
+pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, AskError> {
+    match tokio::time::timeout(patience, converse(path, line)).await {
         Ok(answer) => answer,
-        Err(_) => Err(AskError::Frozen(path.to_owned())),
+        Err(_) => Err(AskError::Frozen(path.to_owned(), patience)),
     }
 }
 
@@ -57,7 +62,7 @@ async fn converse(path: &Path, line: &str) -> Result<String, AskError> {
         Ok(stream) => stream,
         // A full backlog is a process that has stopped taking connections.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(AskError::Frozen(path.to_owned()));
+            return Err(AskError::Frozen(path.to_owned(), TIMEOUT));
         }
         Err(error) => return Err(AskError::Absent(path.to_owned(), error)),
     };

@@ -29,8 +29,8 @@ const SILENCE: Duration = Duration::from_secs(75);
 const RELIST: Duration = Duration::from_mins(30);
 /// Seconds that one watch lives.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=290;
-/// Objects in one page of a list: 100 Nodes of 20 kB are 2 MB.
-const PAGE: u32 = 100;
+/// Objects in one page of a list: 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB are refused.
+const PAGE: u32 = 50;
 /// Whatever else is of no use to us is left out by the API server.
 const WITH_NODE_PORTS: &str = "spec.type!=ClusterIP,spec.type!=ExternalName";
 

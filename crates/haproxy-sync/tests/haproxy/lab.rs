@@ -125,6 +125,16 @@ impl Lab {
         self.program = Some(command.spawn().unwrap());
     }
 
+    /// Makes an object as a user does.
+    pub(crate) async fn kubectl_create(&self, object: &Value) {
+        let file = self.dir.path().join("object.json");
+        std::fs::write(&file, object.to_string()).unwrap();
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(self.dir.path().join("kubeconfig")).args(["create", "-f"]).arg(&file);
+        let output = command.output().await.expect("kubectl runs (hack/install-tools)");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     pub(crate) fn master_socket(&self) -> PathBuf {
         self.dir.path().join("master.sock")
     }

@@ -1,7 +1,7 @@
 //! Frontends and servers appear and vanish.
 
 use crate::Row;
-use crate::lab::{Lab, PATIENCE, free_port, get, node_name};
+use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name};
 use crate::traffic::Traffic;
 use serde_json::json;
 use std::process::Command;
@@ -17,12 +17,7 @@ pub(crate) async fn appears() -> Row {
     let mut lab = Lab::new(2).await;
     lab.sim.apply(lab.service("first", first, &json!({}))).unwrap();
     lab.start(&[first]).await;
-    let file = lab.dir.path().join("service.json");
-    std::fs::write(&file, lab.service("second", second, &json!({})).to_string()).unwrap();
-    let mut command = Command::new("kubectl");
-    command.arg("--kubeconfig").arg(lab.dir.path().join("kubeconfig")).args(["create", "-f"]).arg(&file);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    lab.kubectl_create(&lab.service("second", second, &json!({}))).await;
     let took = lab.until("the new port answers", async || get(second, PATIENCE).await.is_ok()).await;
     lab.until("a reload is counted", async || {
         lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
@@ -43,8 +38,8 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     lab.start(&[port]).await;
     let before = lab.processes().await.unwrap();
     let traffic = Traffic::start(port);
+    lab.kubectl_create(&node(3)).await;
     let began = Instant::now();
-    lab.add_node(3);
     let new = std::net::IpAddr::from([127, 1, 0, 4]);
     lab.until("the new node serves", async || lab.served.lock().unwrap().contains_key(&new)).await;
     let took = began.elapsed();
@@ -60,7 +55,7 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     let after = lab.processes().await.unwrap();
     assert_eq!(before, after, "no reload, the same worker\n{}", lab.log());
     let result = format!("serves after {} ms; 0 reloads; {good} requests, 0 lost", took.as_millis());
-    Row { what: "Node added, drained; another one removed", result }
+    Row { what: "Node made with kubectl; drained; one removed", result }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
