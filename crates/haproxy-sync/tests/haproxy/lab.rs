@@ -166,11 +166,31 @@ impl Lab {
         Runtime::Master(self.master_socket())
     }
 
-    /// The administrative state of a server, with what it inherits from the one that it tracks.
-    pub(crate) async fn admin_state(&self, backend: &str, server: &str) -> Option<u32> {
+    /// A number from `show servers state`.
+    async fn column(&self, backend: &str, server: &str, at: usize) -> Option<u32> {
         let text = self.runtime().ask(&format!("show servers state {backend}")).await.ok()?;
         let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
-        line.split(' ').nth(6)?.parse().ok()
+        line.split(' ').nth(at)?.parse().ok()
+    }
+
+    /// The administrative state of a server, with what it inherits from the one that it tracks.
+    pub(crate) async fn admin_state(&self, backend: &str, server: &str) -> Option<u32> {
+        self.column(backend, server, 6).await
+    }
+
+    pub(crate) async fn weight(&self, backend: &str, server: &str) -> Option<u32> {
+        self.column(backend, server, 7).await
+    }
+
+    /// Kills HAProxy with all its processes.
+    pub(crate) fn stop_haproxy(&mut self) {
+        if let Some(pid) = self.haproxy.as_ref().and_then(Child::id)
+            && let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed())
+        {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::CONT);
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        self.haproxy = None;
     }
 
     pub(crate) async fn is_draining(&self, backend: &str, server: &str) -> bool {
@@ -218,12 +238,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if let Some(pid) = self.haproxy.as_ref().and_then(Child::id)
-            && let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed())
-        {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::CONT);
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
+        self.stop_haproxy();
     }
 }
 

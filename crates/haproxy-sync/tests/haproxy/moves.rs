@@ -176,3 +176,53 @@ pub(crate) async fn local_traffic() -> Row {
     let result = format!("{good} requests, all to the 2 nodes with endpoints, over a reload");
     Row { what: "externalTrafficPolicy: Local", result }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_mass_failures_and_a_restarted_haproxy() {
+    let port = free_port();
+    let mut lab = Lab::new(4).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let backend = format!("k8s_default_web_{port}");
+    let before = lab.processes().await.unwrap();
+    let weigh = |weight: &str| {
+        let set = |node: &mut serde_json::Value| {
+            node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(weight);
+        };
+        assert!(lab.sim.edit_node(&node_name(0), "test", set));
+    };
+    weigh("7");
+    lab.until("the weight is set", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
+    lab.until("the file has it too", async || {
+        std::fs::read_to_string(&lab.config).unwrap().contains("weight 7 track")
+    })
+    .await;
+    assert_eq!(lab.processes().await.unwrap(), before, "no reload\n{}", lab.log());
+
+    // Two of four may be put under maintenance; when a third one follows, it is more likely the API that is wrong.
+    let maint = async |node: usize| {
+        lab.admin_state(&backend, &node_name(node)).await.is_some_and(|state| state & 0x23 != 0)
+    };
+    for node in [1, 2] {
+        lab.sim.set_ready(&node_name(node), "Unknown", "NodeStatusUnknown");
+    }
+    lab.until("two are out", async || maint(1).await && maint(2).await).await;
+    lab.sim.set_ready(&node_name(3), "Unknown", "NodeStatusUnknown");
+    lab.until("all are left to the checks", async || !maint(1).await && !maint(2).await && !maint(3).await)
+        .await;
+    for node in [1, 2, 3] {
+        lab.sim.set_ready(&node_name(node), "True", "KubeletReady");
+    }
+    lab.sim.cordon(&node_name(2));
+    lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
+
+    // Its operator restarts HAProxy; the program is told nothing.
+    lab.stop_haproxy();
+    lab.start_haproxy().await;
+    assert!(lab.is_draining(&backend, &node_name(2)).await, "{}", lab.log());
+    assert_eq!(lab.weight(&backend, &node_name(0)).await, Some(7));
+    lab.sim.uncordon(&node_name(2));
+    lab.until("it is back", async || lab.is_admin_ready(&backend, &node_name(2)).await).await;
+    lab.sim.cordon(&node_name(1));
+    lab.until("the next one drains", async || lab.is_draining(&backend, &node_name(1)).await).await;
+}
