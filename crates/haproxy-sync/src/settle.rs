@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 const QUIET: Duration = Duration::from_millis(100);
 /// A burst is not waited for longer than this.
 const BURST: Duration = Duration::from_secs(1);
-/// How often the template is looked at, and what was left out or could not be deleted is tried again.
+/// How often the template is looked at, and deleting what could not be deleted is tried again.
 const IDLE: Duration = Duration::from_secs(30);
 /// The longest wait between attempts that fail.
 const LAST_RETRY: Duration = Duration::from_mins(1);
@@ -42,8 +42,10 @@ impl Retry {
         self.wait = (self.wait * 2).min(LAST_RETRY);
     }
 
-    fn succeeded(&mut self, applied: Applied) {
-        let at = (applied == Applied::NotRunning).then(|| Instant::now() + AUDIT);
+    /// What is not running may be started soon, and a port that somebody has may be given back: an outgoing connection
+    /// is enough to take one for a while.
+    fn succeeded(&mut self, applied: Applied, left_out: bool) {
+        let at = (applied == Applied::NotRunning || left_out).then(|| Instant::now() + AUDIT);
         *self = Self { at, ..Self::default() };
     }
 }
@@ -74,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         shared.metrics.pending(true);
         match applier.settle(&now, force).await {
             Ok(applied) => {
-                retry.succeeded(applied);
+                retry.succeeded(applied, applier.problems().iter().any(|problem| problem.kind == "busy"));
                 succeeded(&shared, applied, applier.layout());
             }
             Err(error) => {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -270,8 +271,16 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
     })
 }
 
+/// A port that nobody has: below those that the kernel gives to outgoing connections, of which there are many here.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 37;
+        let port = u16::try_from(21_000 + step % 11_000).unwrap();
+        if std::net::TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
