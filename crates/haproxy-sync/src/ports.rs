@@ -74,8 +74,8 @@ fn try_bind(address: SocketAddr) -> bool {
             socket.set_only_v6(false)?;
         }
         socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(1)
+        // Not listened on: a client that came in that moment would be let in and thrown out.
+        socket.bind(&address.into())
     };
     bind().err().is_none_or(|error| error.kind() != ErrorKind::AddrInUse)
 }

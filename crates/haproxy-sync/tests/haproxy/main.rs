@@ -40,6 +40,7 @@ async fn table() {
     line(faults::frozen_worker().await);
     line(faults::frozen_master().await);
     line(faults::api_outage().await);
+    line(scale::memory().await);
     for row in scale::scale(500, 200).await {
         line(row);
     }

@@ -1,7 +1,7 @@
 //! A large cluster.
 
 use crate::Row;
-use crate::lab::{Lab, node, node_name, service};
+use crate::lab::{Lab, free_port, node, node_name, service};
 use nodegate_haproxy_sync::desired::Desired;
 use nodegate_haproxy_sync::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use nodegate_haproxy_sync::plan::plan;
@@ -60,6 +60,36 @@ pub(crate) async fn scale(nodes: usize, services: usize) -> Vec<Row> {
     drop((text, desired));
     rows.extend(rolling_restart(nodes, services).await);
     rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_does_not_depend_on_the_size_of_nodes() {
+    memory().await;
+}
+
+pub(crate) async fn memory() -> Row {
+    let mut sizes = Vec::new();
+    for bytes in [4_000, 40_000] {
+        let mut lab = Lab::new(0).await;
+        for index in 0..300 {
+            let mut node = node(index);
+            node["status"]["images"] = json!([{"names": ["x".repeat(bytes)], "sizeBytes": 1}]);
+            lab.sim.apply(node).unwrap();
+        }
+        lab.sim.apply(lab.service("web", free_port(), &json!({}))).unwrap();
+        lab.start_program(&[]);
+        lab.until("the file is written", async || lab.config.exists()).await;
+        lab.until("all is applied", async || {
+            lab.metric("nodegate_haproxy_applies_total{kind=\"not-running\"}").await.is_some()
+        })
+        .await;
+        sizes.push(lab.memory().0 >> 10);
+    }
+    assert!(sizes[1] < sizes[0] + 16, "{sizes:?} MiB");
+    Row {
+        what: "300 nodes of 4 kB, of 40 kB (12 MB in all)",
+        result: format!("{} MiB, {} MiB resident", sizes[0], sizes[1]),
+    }
 }
 
 async fn rolling_restart(nodes: usize, services: usize) -> Vec<Row> {

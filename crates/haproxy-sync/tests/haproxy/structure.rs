@@ -6,6 +6,7 @@ use crate::traffic::Traffic;
 use serde_json::json;
 use std::process::Command;
 use std::time::Instant;
+use tokio::io::AsyncWriteExt;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_made_with_kubectl_is_a_listening_frontend() {
@@ -158,7 +159,26 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
         "/nowhere/at/all",
     ]);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    check_metrics(&lab.metrics().await).await;
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
     assert!(printed.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
+}
+
+/// Prometheus's own tool finds nothing to complain of.
+async fn check_metrics(text: &str) {
+    let mut promtool = tokio::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("promtool runs (hack/install-tools)");
+    let mut stdin = promtool.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = promtool.wait_with_output().await.unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{text}");
 }
