@@ -2,13 +2,14 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit e2e haproxy-test build image manifests tools
+.PHONY: help demo test lint unit lb-test haproxy-test e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute)
-	@cargo build --quiet --bin nodegate --example demo
+demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute, ARGS=--haproxy adds a balancer)
+	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
+	@cargo build --bin nodegate --example demo
 	@exec target/debug/examples/demo $(ARGS)
 
 test: tools lint unit ## Everything that CI runs; installs what is missing
@@ -23,9 +24,11 @@ lint:
 unit:
 	cargo test --workspace --locked
 
+lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
+	@cargo test --quiet --locked --test lb -- --ignored --exact stories::table --nocapture
+
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
-	@cargo build --quiet --locked --tests --bin nodegate
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
 

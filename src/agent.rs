@@ -3,14 +3,16 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
+use crate::services::WatchedServices;
 use crate::settings::Settings;
 use crate::timekeeper;
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
 use nodegate_probes::Runner;
 use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
-use nodegate_server::{Activate, App, BindError, Limits, Metrics, ServeError, Wiring};
+use nodegate_server::{Activate, App, BindError, Limits, Listener, Metrics, ServeError, Wiring};
 use std::future::Future;
 use std::io;
+use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
@@ -57,7 +59,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         timeline,
         beats: beats.clone(),
         activator: Arc::new(Activator(runner)),
-        services: None,
+        services: Some(Arc::new(WatchedServices(board.clone()))),
         metrics,
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("NODEGATE_REVISION"),
@@ -89,14 +91,45 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         let shutdown = Shutdown::listen()?;
         wait_for_truth(&board, started, settings.startup_grace).await;
         let listener = nodegate_server::bind(settings.listen_address, settings.listen_port)?;
+        let bind_agent = |port: NonZeroU16| nodegate_server::bind(settings.listen_address, port.get());
+        let agent_listener = settings.agent_port.map(bind_agent).transpose()?;
         board.open(timeline.at(Instant::now()), SystemTime::now());
         opened.send_replace(true);
         let address = listener.local_addr().map_err(starting("server"))?;
-        tracing::info!(%address, node = board.node_name(), version = env!("CARGO_PKG_VERSION"), "listening");
-        nodegate_server::serve(listener, Arc::new(app), limits, shutdown.requested()).await?;
+        tracing::info!(
+            %address,
+            agent_port = settings.agent_port.map(NonZeroU16::get),
+            node = board.node_name(),
+            version = env!("CARGO_PKG_VERSION"),
+            "listening"
+        );
+        serve(listener, agent_listener, Arc::new(app), limits, shutdown).await?;
         tracing::info!("bye");
         Ok(())
     })
+}
+
+/// Serves HTTP and agent checks until a signal ends both.
+async fn serve(
+    listener: Listener,
+    agent_listener: Option<Listener>,
+    app: Arc<App>,
+    limits: Limits,
+    shutdown: Shutdown,
+) -> Result<(), ServeError> {
+    let (closing, mut closed) = watch::channel(false);
+    let requested = async move {
+        shutdown.requested().await;
+        closing.send_replace(true);
+    };
+    let http = nodegate_server::serve(listener, app.clone(), limits, requested);
+    let Some(agent_listener) = agent_listener else { return http.await };
+    let too = async move {
+        // The sender only goes away when HTTP has ended.
+        let _ = closed.wait_for(|closed| *closed).await;
+    };
+    tokio::try_join!(http, nodegate_server::serve_agent(agent_listener, app, limits, too))?;
+    Ok(())
 }
 
 /// What is told of each change of verdict.

@@ -19,6 +19,7 @@ PATHS
   /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
   /nodecheck                 OK or Down, for balancers that match a body
   /nodename                  Node: \"<name>\"
+  /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; ?drain=<code> heeds a cordon, too
   /status.json               everything known
   /metrics                   Prometheus or OpenMetrics text
   /livez, /readyz            nodegate itself, for the kubelet
@@ -48,6 +49,10 @@ pub(crate) struct Args {
     /// The address of the HTTP server; "::" means all addresses of both families
     #[arg(long, env = "NODEGATE_LISTEN_ADDRESS", value_name = "IP", default_value = "::")]
     pub(crate) listen_address: String,
+
+    /// The TCP port of the responder for HAProxy's agent-check, on the same address; 0 turns it off
+    #[arg(long, env = "NODEGATE_AGENT_PORT", value_name = "PORT", default_value = "25002")]
+    pub(crate) agent_port: String,
 
     /// How many connections may be open at once; above that the one idle for longest is closed
     #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value = "1024")]
@@ -104,6 +109,18 @@ pub(crate) struct Args {
         value_delimiter = ';'
     )]
     pub(crate) check: Vec<String>,
+
+    /// A Service whose ready endpoints on this node are counted, as namespace/name; may be repeated, and the environment
+    /// variable takes several separated by ",". Gives /services/<namespace>/<name> and the check
+    /// service:<namespace>/<name>; each costs a watch, and the right to watch `EndpointSlices` in its namespace
+    #[arg(
+        long,
+        env = "NODEGATE_WATCH_SERVICE",
+        value_name = "NAMESPACE/NAME",
+        action = ArgAction::Append,
+        value_delimiter = ','
+    )]
+    pub(crate) watch_service: Vec<String>,
 
     /// What `custom_conditions` fails on: condition types, each with the status that fails if that is not True
     #[arg(

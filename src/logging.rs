@@ -35,9 +35,13 @@ impl FromStr for LogFilter {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        let targets: Targets = text
-            .parse()
-            .map_err(|_| "takes a level (error, warn, info, debug, trace, off) or target=level,…")?;
+        const TAKES: &str = "takes a level (error, warn, info, debug, trace, off) or target=level,…";
+        // Targets would take a lone word that is no level for a target, and log everything of it and nothing else.
+        let sound = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+        let targets: Targets = match text.parse() {
+            Ok(targets) if text.split(',').all(sound) => targets,
+            _ => return Err(TAKES),
+        };
         // kube logs each failed attempt by itself; we log the first of an episode, with what follows from it.
         let told = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
         let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !told(target));

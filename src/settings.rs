@@ -2,11 +2,16 @@
 
 use crate::args::Args;
 use crate::logging::{LogFilter, LogFormat};
+use crate::services::KUBE_PROXY;
 use nodegate_probes::{Probes, Settings as ProbeSettings};
-use nodegate_readiness::{Catalog, CheckId, Policy};
+use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::time::Duration;
+
+/// The most Services: each costs the API server a connection from every node.
+const MAX_SERVICES: usize = 16;
 
 /// Everything nodegate can be told.
 pub(crate) struct Settings {
@@ -15,6 +20,8 @@ pub(crate) struct Settings {
     /// `None` for all addresses of both families.
     pub(crate) listen_address: Option<IpAddr>,
     pub(crate) listen_port: u16,
+    /// `None` if no agent-check is to be answered.
+    pub(crate) agent_port: Option<NonZeroU16>,
     pub(crate) max_connections: usize,
     pub(crate) startup_grace: Duration,
     pub(crate) shutdown_grace: Duration,
@@ -53,7 +60,11 @@ impl Settings {
             ProbeSettings::default()
         });
         let probes = Probes::new(&probe_settings);
-        let catalog = Catalog::new(probes.local_checks());
+        let services = services(&args.watch_service).unwrap_or_else(|takes| {
+            wrong.0.push(format!("--watch-service (NODEGATE_WATCH_SERVICE) {takes}"));
+            Vec::new()
+        });
+        let catalog = Catalog::new(probes.local_checks()).with_services(services);
         let settings = Self::parse_all(args, &mut wrong, probes, catalog);
         settings.filter(|_| wrong.0.is_empty()).ok_or(wrong.0)
     }
@@ -72,6 +83,16 @@ impl Settings {
         );
         let listen_port = wrong.parse("listen-port", "LISTEN_PORT", &args.listen_port, |value| {
             value.parse().map_err(|_| "takes a port from 1 to 65535, or 0 for any free one")
+        });
+        let agent_port = wrong.parse("agent-port", "NODEGATE_AGENT_PORT", &args.agent_port, |value| {
+            match value.parse() {
+                // Ports are shared so that a new agent can take over: half of the probes would get the wrong protocol.
+                Ok(port) if port != 0 && Some(port) == listen_port => {
+                    Err("takes another port than --listen-port")
+                }
+                Ok(port) => Ok(NonZeroU16::new(port)),
+                Err(_) => Err("takes a port from 1 to 65535, or 0 for none"),
+            }
         });
         let max_connections =
             wrong.parse("max-connections", "NODEGATE_MAX_CONNECTIONS", &args.max_connections, |value| {
@@ -105,6 +126,7 @@ impl Settings {
             node_name: node_name?,
             listen_address: listen_address?,
             listen_port: listen_port?,
+            agent_port: agent_port?,
             max_connections: max_connections?,
             startup_grace: startup_grace?,
             shutdown_grace: shutdown_grace?,
@@ -122,10 +144,29 @@ impl Settings {
     pub(crate) fn always_running(&self) -> Vec<CheckId> {
         let mut ids: Vec<CheckId> = self.eager_checks.clone();
         ids.extend(self.default_checks.iter().filter(|id| self.catalog.local(**id).is_some()));
+        // A Service's answer says whether kube-proxy works.
+        if self.catalog.services().next().is_some() {
+            ids.extend(self.catalog.find(KUBE_PROXY));
+        }
         ids.sort_unstable();
         ids.dedup();
         ids
     }
+}
+
+/// The Services to watch, each once.
+fn services(texts: &[String]) -> Result<Vec<ServiceName>, String> {
+    let mut names = Vec::new();
+    for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        let name: ServiceName = text.parse().map_err(|takes| format!("{text:?}: {takes}"))?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.len() > MAX_SERVICES {
+        return Err(format!("names {} Services: takes at most {MAX_SERVICES}", names.len()));
+    }
+    Ok(names)
 }
 
 fn policy(args: &Args, wrong: &mut Mistakes) -> Option<Policy> {

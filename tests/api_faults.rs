@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::agent::Agent;
+use common::agent::{Agent, Reply};
 use common::cluster::{Cluster, NODE};
 use common::poll::until;
 use nodegate_kube_sim::{Effect, Fault, Scope};
@@ -33,7 +33,7 @@ fn ready_agent_with(cluster: &Cluster, args: &[&str]) -> Agent {
 /// The cache is declared stale and the agent fails open, once and in time.
 fn fails_open(agent: &Agent) {
     let lost = Instant::now();
-    let reply = agent.wait_for("a stale answer", |reply| reply.is_stale());
+    let reply = agent.wait_for("a stale answer", Reply::is_stale);
     assert_eq!(reply.status, 200);
     eprintln!("stale after {:.1} s", lost.elapsed().as_secs_f64());
     until("the warning", || (agent.logged("the cache is stale") > 0).then_some(()));
@@ -272,6 +272,36 @@ fn all_watches_deaf_while_the_api_answers() {
     cluster.sim.faults().remove(deaf);
     cluster.sim.uncordon(NODE);
     agent.wait_ready();
+}
+
+/// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
+#[test]
+fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
+    let cluster = cluster();
+    let agent = ready_agent_with(&cluster, &[]);
+    assert_eq!(cluster.sim.counters().read().connections, 1);
+    // Watches that have lived for a while are resumed without a word.
+    std::thread::sleep(Duration::from_secs(6));
+    for resource in ["nodes", "leases"] {
+        cluster.sim.close_watches(Some(resource));
+        until("the watch to be resumed", || (cluster.sim.counters().read().watches == 2).then_some(()));
+    }
+    assert_eq!(cluster.sim.counters().read().connections, 1);
+    assert_eq!(agent.logged("watch lost"), 0, "{}", agent.log_text());
+    follows_again(&cluster, &agent);
+}
+
+#[test]
+fn an_api_server_without_tls_and_http2() {
+    let cluster =
+        Cluster::with(|builder| builder.tls(false).kubelets(true).lease_interval(Duration::from_secs(1)));
+    let agent = ready_agent(&cluster);
+    assert!(cluster.sim.counters().read().connections <= 3);
+    cluster.sim.half_open();
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    cluster.sim.uncordon(NODE);
+    follows_again(&cluster, &agent);
 }
 
 /// The Lease's heartbeats go on; only the bookmark that is overdue tells.

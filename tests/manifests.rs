@@ -215,6 +215,34 @@ fn openshift_gets_the_right_to_its_host_network_and_picks_the_uid() {
 }
 
 #[test]
+fn who_watches_services_adds_the_right_to_their_slices() {
+    let patch = json!([{
+        "op": "add",
+        "path": "/spec/template/spec/containers/0/env/-",
+        "value": {"name": "NODEGATE_WATCH_SERVICE", "value": "ingress/router"},
+    }]);
+    let patch = format!("patches: [{{target: {{kind: DaemonSet, name: nodegate}}, patch: '{patch}'}}]");
+    let manifests = overlay(&format!("components: [manifests/components/services]\n{patch}"));
+    for object in &manifests.0 {
+        knows_every_field(object);
+    }
+    assert_eq!(
+        manifests.the("ClusterRole", "nodegate-services").at("/rules"),
+        &json!([{
+            "apiGroups": ["discovery.k8s.io"],
+            "resources": ["endpointslices"],
+            "verbs": ["get", "list", "watch"],
+        }])
+    );
+    let binding = manifests.the("ClusterRoleBinding", "nodegate-services");
+    assert_eq!(binding.at("/roleRef/name"), "nodegate-services");
+    assert_eq!(binding.at("/subjects/0/name"), "nodegate");
+    let set = manifests.pod().every("/containers")[0].every("/env").last().cloned();
+    assert_eq!(set, Some(json!({"name": "NODEGATE_WATCH_SERVICE", "value": "ingress/router"})));
+    assert!(fs::read_to_string(format!("{ROOT}/src/args.rs")).unwrap().contains("NODEGATE_WATCH_SERVICE"));
+}
+
+#[test]
 fn an_overlay_takes_the_image_from_elsewhere() {
     let manifests = overlay(
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",

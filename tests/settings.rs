@@ -4,9 +4,13 @@
 use std::process::{Command, Output};
 
 fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nodegate"))
+    // A setting that is taken by mistake starts an agent, which would run forever.
+    Command::new("/usr/bin/timeout")
+        .args(["30", env!("CARGO_BIN_EXE_nodegate")])
         .args(args)
         .env_clear()
+        .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")
+        .env("LISTEN_PORT", "0")
         .envs(env.iter().copied())
         .output()
         .unwrap()
@@ -34,6 +38,10 @@ fn every_bad_value_is_named() {
         ("--node-name", "NODE_NAME", "a,b=c", "lower-case"),
         ("--listen-port", "LISTEN_PORT", "70000", "1 to 65535"),
         ("--listen-port", "LISTEN_PORT", "http", "1 to 65535"),
+        ("--agent-port", "NODEGATE_AGENT_PORT", "-1", "0 for none"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "web", "namespace/name"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "a/b/c", "namespace/name"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "ingress/Web", "namespace/name"),
         ("--listen-address", "NODEGATE_LISTEN_ADDRESS", "localhost", "IP address"),
         ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "0", "1 to 100000"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
@@ -46,9 +54,6 @@ fn every_bad_value_is_named() {
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
         ("--checks", "NODEGATE_CHECKS", "bogus", "okd_router_1936"),
         ("--checks", "NODEGATE_CHECKS", "node_ready", "answers from memory"),
-        ("--check", "NODEGATE_CHECK", "bogus:interval=1s", "okd_router_1936"),
-        ("--check", "NODEGATE_CHECK", "okd_router_1936:interval=0s", "interval"),
-        ("--check", "NODEGATE_CHECK", "okd_router_1936:colour=red", "rise"),
         ("--conditions", "NODEGATE_CONDITIONS", "DiskPressure=Maybe", "MyAgentReady=False"),
         ("--log-format", "NODEGATE_LOG_FORMAT", "xml", "text or json"),
         ("--log", "RUST_LOG", "loud", "error, warn, info"),
@@ -57,6 +62,28 @@ fn every_bad_value_is_named() {
         refuses(&[&format!("{flag}={value}")], &[], &[flag, env, value, takes]);
         refuses(&[], &[(env, value)], &[flag, env, value, takes]);
     }
+}
+
+/// Of a setting with parts, the part that is wrong is named.
+#[test]
+fn every_bad_part_of_a_check_is_named() {
+    for (value, part, takes) in [
+        ("bogus:interval=1s", "bogus", "okd_router_1936"),
+        ("kubelet:interval=0s", "kubelet:interval=0s", "100ms"),
+        ("kubelet:colour=red", "kubelet:colour", "rise"),
+        ("kubelet:url=ftp://x", "ftp://x", "http://"),
+        ("kubelet", "kubelet", "<check>:<key>=<value>"),
+    ] {
+        refuses(&["--check", value], &[], &["--check", "NODEGATE_CHECK", part, takes]);
+        refuses(&[], &[("NODEGATE_CHECK", value)], &["--check", "NODEGATE_CHECK", part, takes]);
+    }
+}
+
+#[test]
+fn two_protocols_cannot_share_a_port() {
+    let needles = ["--agent-port", "NODEGATE_AGENT_PORT", "25001", "another port than --listen-port"];
+    refuses(&["--agent-port=25001", "--listen-port=25001"], &[], &needles);
+    refuses(&[], &[("LISTEN_PORT", "25002")], &["--agent-port", "25002"]);
 }
 
 #[test]

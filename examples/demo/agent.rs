@@ -72,15 +72,19 @@ impl Launcher {
         Ok(Self { binary, with_setpriv: tried.is_ok_and(|status| status.success()) })
     }
 
+    /// A program that does not outlive the thread that starts it, where util-linux is there to arrange it.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        if !self.with_setpriv {
+            return Command::new(program);
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+        command
+    }
+
     /// Starts an agent. It does not outlive the thread that calls this, where util-linux is there to arrange it.
     pub(crate) fn start(&self, place: Place, kubeconfig: &Path, args: &[&str]) -> io::Result<Agent> {
-        let mut command = if self.with_setpriv {
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "TERM", "--"]).arg(&self.binary);
-            command
-        } else {
-            Command::new(&self.binary)
-        };
+        let mut command = self.command(&self.binary);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let address = place.address();
         let mut child = command
@@ -91,6 +95,7 @@ impl Launcher {
             .env("NODE_NAME", place.node)
             .env("KUBECONFIG", kubeconfig)
             .env("LISTEN_PORT", address.port().to_string())
+            .env("NODEGATE_AGENT_PORT", place.agent_port().to_string())
             .env("NODEGATE_LISTEN_ADDRESS", address.ip().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

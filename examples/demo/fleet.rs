@@ -21,6 +21,8 @@ pub(crate) enum Ended {
     /// By a signal, or because nobody reads any more.
     Asked,
     Died(Death),
+    /// The balancer.
+    Lost(String),
     Played {
         passed: bool,
     },

@@ -1,19 +1,28 @@
 //! What a person reads before anything happens.
 
 use crate::cluster::Cluster;
+use crate::haproxy;
 use crate::kubectl::{self, Kubectl};
 use crate::place::Place;
 use crate::probe;
 use crate::screen::Screen;
 use crate::tour;
+use crate::traffic::Traffic;
 
 /// Says what runs, what to type, and what the lines below will mean.
-pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], tour: bool) {
+pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], tour: bool, front: bool) {
     screen.line(screen.bold("nodegate demo: a simulated Kubernetes API, three nodes, a real agent for each"));
     screen.line("");
     screen.line(format!("  API server  {}", cluster.sim.url()));
     for place in places {
         screen.line(format!("  {}    agent on http://localhost:{}/health", place.node, place.port));
+    }
+    if front {
+        screen.line(format!(
+            "  HAProxy     http://{} with {} requests a second, each on a new connection",
+            haproxy::address(places),
+            Traffic::rate()
+        ));
     }
     screen.line("");
     if tour {
@@ -28,7 +37,8 @@ pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], t
             screen.line("");
         }
     }
-    let latency = "  latency: from the moment the API server stored the change to the first answer that shows it;";
+    let latency =
+        "  latency: from the moment the API server stored the change to the first answer that shows it;";
     let waiting = format!("  each agent is asked every {} ms, which is part of it", probe::EVERY.as_millis());
     screen.line(screen.dim(latency));
     screen.line(screen.dim(waiting));
@@ -49,7 +59,7 @@ fn commands(screen: &Screen, cluster: &Cluster, places: &[Place]) {
         ("kubectl drain worker-2 --ignore-daemonsets", "cordons first; uncordon it afterwards"),
         (
             "kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute",
-            "- at the end takes it away",
+            "the same with - at the end: away",
         ),
         (&format!("xdg-open http://localhost:{port}/"), "the agent's status page"),
     ];
@@ -57,6 +67,6 @@ fn commands(screen: &Screen, cluster: &Cluster, places: &[Place]) {
         screen.line(format!("  {command:<42}  {}", screen.dim(format!("# {what}"))));
     }
     screen.line("");
-    screen.line("Ctrl-C ends it all; `make demo ARGS=--tour` plays a scripted minute.");
+    screen.line("Ctrl-C ends it all; `make demo ARGS=--tour` plays a scripted minute, ARGS=--haproxy adds a balancer.");
     screen.line("");
 }

@@ -8,17 +8,22 @@ mod changes;
 mod cluster;
 mod fleet;
 mod flips;
+mod front;
 mod guide;
+mod haproxy;
 mod kubectl;
 mod place;
 mod probe;
 mod screen;
+mod service;
 mod signals;
 mod step;
 mod tour;
+mod traffic;
 
 use crate::cluster::Cluster;
 use crate::fleet::{Ended, Fleet, Seat};
+use crate::front::Front;
 use crate::kubectl::Kubectl;
 use crate::screen::Screen;
 use crate::signals::Signals;
@@ -43,6 +48,7 @@ terminal. Ctrl-C ends it, and everything that it started.",
 EXAMPLES
   make demo                  # cordon, drain and taint as you like
   make demo ARGS=--tour      # a scripted minute
+  make demo ARGS=--haproxy   # a real HAProxy in front, under traffic: cordon a node and watch it move
 
 EXIT CODES
   0    ended by Ctrl-C or SIGTERM; with --tour: every step showed what it should
@@ -55,6 +61,11 @@ struct Args {
     /// Needs kubectl
     #[arg(long)]
     tour: bool,
+
+    /// Put a real HAProxy in front of the nodes and send traffic through it; shows requests a second on each node. With
+    /// --tour, a request that fails is a step that failed
+    #[arg(long)]
+    haproxy: bool,
 
     /// The port of the first agent; the others follow at distances of 10
     #[arg(long, value_name = "PORT", default_value_t = 25001, value_parser = clap::value_parser!(u16).range(1..=65000), hide = true)]
@@ -97,17 +108,29 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     place::free(&places)?;
     let cluster = Cluster::start(&places, args.tour).await?;
     let screen = Screen::new();
-    guide::show(&screen, &cluster, &places, args.tour).await;
+    guide::show(&screen, &cluster, &places, args.tour, args.haproxy).await;
     let mut fleet = Fleet::start(&places, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
     let seats = fleet.seats.clone();
-    let ended = tokio::select! {
+    let mut front =
+        if args.haproxy { Some(Front::start(&places, cluster.dir(), &screen).await?) } else { None };
+    let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
         death = fleet.death() => Ended::Died(death),
+        death = lost(front.as_mut()) => Ended::Lost(death),
         passed = play(kubectl, &cluster, &seats, &screen) => Ended::Played { passed },
     };
     if let Ended::Died(death) = &ended {
         death.show(&screen);
+    }
+    if let Ended::Lost(death) = &ended {
+        screen.line(screen.bold(death));
+    }
+    if let Some(front) = front {
+        let unharmed = front.stop(&screen).await;
+        if let Ended::Played { passed } = &mut ended {
+            *passed &= unharmed;
+        }
     }
     screen.line("stopping the agents and the API server");
     fleet.stop(&mut signals).await;
@@ -116,8 +139,16 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         Ended::Played { passed: true } => ExitCode::SUCCESS,
         Ended::Asked if !args.tour => ExitCode::SUCCESS,
         Ended::Asked => ExitCode::from(INTERRUPTED),
-        Ended::Played { passed: false } | Ended::Died(_) => ExitCode::FAILURE,
+        Ended::Played { passed: false } | Ended::Died(_) | Ended::Lost(_) => ExitCode::FAILURE,
     })
+}
+
+/// Waits for the end of a balancer, if there is one.
+async fn lost(front: Option<&mut Front>) -> String {
+    match front {
+        Some(front) => front.death().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Plays the tour; without one, nothing happens by itself.

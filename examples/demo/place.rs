@@ -11,9 +11,10 @@ pub(crate) struct Place {
 
 /// The port can't be had.
 #[derive(Debug, thiserror::Error)]
-#[error("port {} for the agent of {} is not free ({reason}): is another demo or nodegate running?", .place.port, .place.node)]
+#[error("port {port} for the agent of {} is not free ({reason}): is another demo or nodegate running?", .place.node)]
 pub(crate) struct Taken {
     place: Place,
+    port: u16,
     reason: std::io::Error,
 }
 
@@ -21,6 +22,16 @@ impl Place {
     /// Only this machine: a demo has no business on the network.
     pub(crate) fn address(self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Where the agent answers `HAProxy`'s agent-check.
+    pub(crate) fn agent_port(self) -> u16 {
+        self.port + 1
+    }
+
+    /// Where the node's service listens.
+    pub(crate) fn service_address(self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port + 2).into()
     }
 }
 
@@ -35,7 +46,10 @@ pub(crate) fn all(base: u16) -> [Place; 3] {
 /// from an old one without a gap.
 pub(crate) fn free(places: &[Place]) -> Result<(), Taken> {
     for &place in places {
-        TcpListener::bind(place.address()).map_err(|reason| Taken { place, reason })?;
+        for port in [place.port, place.agent_port()] {
+            let address = (Ipv4Addr::LOCALHOST, port);
+            TcpListener::bind(address).map_err(|reason| Taken { place, port, reason })?;
+        }
     }
     Ok(())
 }

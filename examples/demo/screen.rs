@@ -81,6 +81,8 @@ impl Screen {
 
     /// A change of verdict or of its reason.
     pub(crate) fn flip(&self, node: &str, from: &Answer, to: &Answer, latency: Option<Duration>) {
+        // Held from before the clock is read, so that the times of the lines ascend.
+        let _turn = stdout().lock();
         let latency = latency.map(millis).unwrap_or_default();
         let (from, verdict) = (self.verdict(from.verdict), self.verdict(to.verdict));
         let line = format!(
@@ -91,8 +93,29 @@ impl Screen {
         self.line(line.trim_end());
     }
 
+    /// What one node gets, and what the balancer thinks of it.
+    pub(crate) fn share(&self, node: &str, rate: f64, state: &str) -> String {
+        let colour = match state {
+            "UP" => GREEN,
+            _ if state.starts_with("DRAIN") || state == "NOLB" => YELLOW,
+            _ => RED,
+        };
+        // "UP 1/2" is on its way down.
+        let state = state.trim_end_matches(" (agent)");
+        format!("{node} {rate:>3.0}/s {}", self.paint(colour, format!("{state:<6}")))
+    }
+
+    /// A second of traffic.
+    pub(crate) fn traffic(&self, nodes: &str, failed: u64, total: u64) {
+        let _turn = stdout().lock();
+        let failures = format!("failed {failed} of {total}");
+        let failures = if failed > 0 { self.paint(RED, failures) } else { failures };
+        self.line(format!("{}  {nodes}  {failures}", self.dim(clock())));
+    }
+
     /// The beginning or end of an episode in which the cache can't be trusted.
     pub(crate) fn stale(&self, node: &str, begins: bool) {
+        let _turn = stdout().lock();
         let text = if begins {
             "stale begins: no proof any more that the cache is current; failing open"
         } else {

@@ -1,12 +1,12 @@
 //! The agent as a child process, asked over its socket.
 
-use super::poll::until;
+use super::poll::{DEADLINE, until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A running agent; killed when dropped.
 pub struct Agent {
@@ -48,12 +48,18 @@ impl Agent {
 
     /// Starts a command that is an agent, with logs that this can follow.
     pub fn launch(mut command: Command) -> Self {
-        let command = command.env("LISTEN_PORT", "0").env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
-        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
+        let command = command
+            .env("LISTEN_PORT", "0")
+            .env("NODEGATE_AGENT_PORT", "0")
+            .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
+        let mut child =
+            command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let written = log.clone();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line)));
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line));
+        });
         let address = until("the agent to listen", || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the agent ended with {status}: {:#?}", log.lock().unwrap());
@@ -96,11 +102,19 @@ impl Agent {
 
     /// Waits until `/health` is as described.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
-        let mut last = None;
-        until(&format!("{what}\nlast answer {last:?}\n{}", self.log_text()), || {
-            last = Some(self.health());
-            last.clone().filter(&wanted)
-        })
+        let start = Instant::now();
+        loop {
+            let reply = self.health();
+            if wanted(&reply) {
+                return reply;
+            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "waited for {what}; last answer {reply:?}\n{}",
+                self.log_text()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Waits for a 200 that is not stale.
@@ -130,7 +144,8 @@ impl Agent {
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
         assert!(status.success());
     }
 

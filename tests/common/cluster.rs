@@ -19,7 +19,8 @@ pub struct Cluster {
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
-        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
+        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"])
+            .in_namespace("kube-node-lease"),
     ]
 }
 
@@ -30,13 +31,31 @@ impl Cluster {
     }
 
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let builder = set(Sim::builder().tls(true).node(NODE));
         let sim = runtime.block_on(builder.start()).unwrap();
         sim.service_account(TOKEN, "nodegate", "nodegate", agent_rules());
         let cluster = Self { sim, dir: tempfile::tempdir().unwrap(), runtime };
         cluster.write_kubeconfig();
         cluster
+    }
+
+    /// Allows the agent what `manifests/components/services` does.
+    pub fn allow_services(&self) {
+        let slices = Rule::allow(&["get", "list", "watch"], "discovery.k8s.io", &["endpointslices"]);
+        let rules = agent_rules().into_iter().chain([slices]).collect();
+        self.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
+    }
+
+    /// Runs kubectl as the administrator.
+    pub fn kubectl(&self, args: &[&str]) {
+        let config = self.dir.path().join("admin.kubeconfig");
+        self.sim.write_kubeconfig(&config).unwrap();
+        let mut command = std::process::Command::new("kubectl");
+        command.args(args).env("KUBECONFIG", config).env("KUBECACHEDIR", self.dir.path().join("cache"));
+        let output = command.env_remove("KUBERNETES_SERVICE_HOST").output().expect("kubectl is needed");
+        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Writes the agent's kubeconfig, again after a CA rotation.
@@ -48,6 +67,7 @@ impl Cluster {
         self.dir.path().join("kubeconfig")
     }
 
+    #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
     pub fn token(&self) -> &'static str {
         TOKEN
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Far more than anything should take, on the slowest machine.
-const DEADLINE: Duration = Duration::from_mins(1);
+pub const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Tries until it gives something; panics with `what` when the deadline has passed.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {

@@ -3,6 +3,7 @@
 use super::common::proxy::Mode;
 use super::freshness::{IN_TIME, STALE_AFTER};
 use super::lab::Lab;
+use super::probes::watches;
 use super::watching::{Watching as _, seen};
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use std::time::Instant;
 fn a_cordon_while_the_open_connections_are_mute() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[STALE_AFTER]);
-    agent.until_so("both watches", |_| lab.proxy.open() == 2);
+    agent.until_so("both watches", watches);
     lab.proxy.set(Mode::MuteOpen);
     let cordon = lab.kubectl.cordon();
     // While nobody can know of the cordon a 200 is right; but only for so long.
@@ -81,7 +82,7 @@ fn a_short_silence_is_no_news() {
 fn a_stream_cut_in_the_middle_of_an_event() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
-    agent.until_so("both watches", |_| lab.proxy.open() == 2);
+    agent.until_so("both watches", watches);
     let before = lab.proxy.accepted();
     lab.proxy.set(Mode::CutOpen);
     let cordon = lab.kubectl.cordon();

@@ -2,11 +2,14 @@
 
 use super::kubectl::Kubectl;
 use std::process::exit;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Changes that are in force. Whoever takes one out of here takes it back.
 static IN_FORCE: Mutex<Vec<(Ticket, Undo)>> = Mutex::new(Vec::new());
+/// No number is used twice: a ticket may be shown again after its change has been taken back.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 static LISTENING: Once = Once::new();
 
 /// Names a change that is in force.
@@ -26,10 +29,9 @@ fn in_force() -> MutexGuard<'static, Vec<(Ticket, Undo)>> {
 /// Notes how a change that is about to be made is taken back.
 pub(crate) fn note(kubectl: Kubectl, args: Vec<String>) -> Ticket {
     LISTENING.call_once(|| drop(std::thread::spawn(on_signal)));
-    let mut all = in_force();
-    let next = all.iter().map(|(ticket, _)| ticket.0 + 1).max().unwrap_or_default();
-    all.push((Ticket(next), Undo { kubectl, args }));
-    Ticket(next)
+    let ticket = Ticket(NEXT.fetch_add(1, Ordering::Relaxed));
+    in_force().push((ticket, Undo { kubectl, args }));
+    ticket
 }
 
 /// Takes a change back, unless that was done or begun already.

@@ -3,11 +3,20 @@
 //! A client is built anew for each attempt, from the files as they are then. Rotated tokens, CAs and client
 //! certificates need no watching of their own, and no connection outlives the credentials it was opened with for longer
 //! than its watch.
+//!
+//! One client serves both watches, over HTTP/2 on one connection where the server speaks it (every API server does, over
+//! TLS). What befalls the connection then befalls both: the Lease's heartbeat proves that the Node's watch is heard, too,
+//! even if something in between answers the kernel's questions for a server that is long gone.
 
-use crate::pulse::{Ear, Pulse, PulseLayer};
+use crate::ear::{Ear, EarService};
+use crate::pulse::{PulseLayer, Stream};
 use crate::resolver::Resolver;
-use http::HeaderValue;
+use bytes::Bytes;
 use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -16,7 +25,8 @@ use kube::config::{InClusterError, KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
 use std::sync::Arc;
 use std::time::Duration;
-use tower::ServiceBuilder;
+use tower::util::BoxCloneService;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,9 +37,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The kernel gives the connection up when nothing has been acknowledged for this long: at the third probe, 4 s after
 /// the last packet (tcp(7), `TCP_USER_TIMEOUT`; with it set, the count of probes is not consulted).
 const USER_TIMEOUT: Duration = Duration::from_millis(3500);
-/// A pooled connection older than this is not used again: a watch that ends is resumed on its connection at once, and
-/// anything else should show whether a new connection works.
-const POOL_IDLE: Duration = Duration::from_secs(5);
 
 /// Why no client could be built.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +52,9 @@ pub enum ClientError {
     /// The kubeconfig wants a proxy.
     #[error("the kubeconfig's proxy-url is not supported: nodegate connects to the API server directly")]
     Proxy,
+    /// The kubeconfig's name for the server is none.
+    #[error("the kubeconfig's tls-server-name {0:?} is neither a DNS name nor an address")]
+    ServerName(String),
     /// Credentials or certificates that can't be used.
     #[error("unusable credentials: {0}")]
     Unusable(#[from] Box<kube::Error>),
@@ -61,29 +71,76 @@ async fn config() -> Result<Config, ClientError> {
         .map_err(|error| ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) })
 }
 
-/// The same client for a companion of the agent: the same credentials, timeouts and bounds, with an ear of its own.
-pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
-    build(Pulse::of(ear)).await
-}
+/// What reaches the API server, before anybody looks at what passes.
+type Transport = HyperClient<HttpsConnector<HttpConnector<Resolver>>, Body>;
+/// The same with somebody who does.
+type Seen = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// A client whose every request and byte is seen by `pulse`.
-pub(crate) async fn build(pulse: Arc<Pulse>) -> Result<Client, ClientError> {
+pub(crate) async fn build(pulse: PulseLayer) -> Result<Client, ClientError> {
+    assemble(|transport| boxed(pulse.layer(transport))).await
+}
+
+/// The agent's client for a companion of its: the same credentials, timeouts and bounds, with an ear of its own.
+pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
+    assemble(|transport| boxed(EarService::new(transport, ear))).await
+}
+
+fn boxed<S, B>(service: S) -> Seen
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    BoxCloneService::new(
+        service.map_response(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
+    )
+}
+
+async fn assemble(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientError> {
     let mut config = config().await?;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
     if config.proxy_url.is_some() {
         return Err(ClientError::Proxy);
     }
     let unusable = |error| ClientError::Unusable(Box::new(error));
-    let https = config.rustls_https_connector_with_connector(connector()).map_err(unusable)?;
+    // No idle timeout: the pool would forget the shared connection, and a resumed watch would open another.
     let hyper =
-        HyperClient::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE).build::<_, Body>(https);
+        HyperClient::builder(TokioExecutor::new()).pool_idle_timeout(None).build::<_, Body>(https(&config)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(unusable)?)
         .layer(config.extra_headers_layer().map_err(unusable)?)
-        .layer(PulseLayer(pulse))
-        .service(hyper);
+        .service(see(hyper));
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// The same client, the same connection; its requests say which stream they belong to.
+pub(crate) fn tagged(client: Client, stream: Stream) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let send = move |mut request: Request<Body>| {
+        request.extensions_mut().insert(stream);
+        let client = client.clone();
+        async move { client.send(request).await }
+    };
+    Client::new(tower::service_fn(send), namespace)
+}
+
+/// What kube's own connector does, with HTTP/2 offered besides.
+fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
+    let tls = config.rustls_client_config().map_err(|error| ClientError::Unusable(Box::new(error)))?;
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let builder = match &config.tls_server_name {
+        None => builder,
+        Some(name) => {
+            let server = name.clone().try_into().map_err(|_| ClientError::ServerName(name.clone()))?;
+            builder.with_server_name_resolver(FixedServerNameResolver::new(server))
+        }
+    };
+    Ok(builder.enable_all_versions().wrap_connector(connector()))
 }
 
 fn connector() -> HttpConnector<Resolver> {

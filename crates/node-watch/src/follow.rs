@@ -4,117 +4,36 @@
 //! fresh connection and a fresh list. What is held stays until the new list is complete.
 
 use crate::backoff::Backoff;
-use crate::objects::{LEASE_NAMESPACE, WatchedLease, WatchedNode};
+use crate::guard::BOOKMARK_OVERDUE;
+use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
+use crate::progress::Progress;
 use crate::proof::{Proof, StreamLife};
-use crate::pulse::{Pulse, PulseError, Stream};
-use crate::{ClientError, NodeWatch, Startup, client};
-use futures::TryStreamExt;
-use kube::runtime::reflector::Lookup;
+use crate::pulse::{PulseLayer, Stream};
+use crate::reason::Reason;
+use crate::{NodeWatch, client};
+use futures::{TryStreamExt, future};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
-use kube::{Api, Resource};
-use nodegate_readiness::Node;
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
+use nodegate_readiness::{Node, ServiceFacts, ServiceName};
 use std::error::Error as StdError;
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::Instant;
 
 /// A first list that takes longer is given up; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 /// A session that lived this long was a success, and the next fault starts with a short wait again.
-const LASTING: Duration = Duration::from_secs(30);
+const LASTING: Duration = Duration::from_secs(5);
 /// Seconds a watch lives before the server ends it and it is resumed; drawn from this range so that agents drift apart.
 /// Silence is noticed by other means, so this only has to be rare: two watches cost about 13 requests an hour.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 500..=600;
-/// How long a forbidden Lease is left alone.
+/// How long a forbidden Lease or Service is left alone.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
-
-/// Why a session ended; the values of a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    NoClient,
-    Unauthorized,
-    Forbidden,
-    Expired,
-    Throttled,
-    ServerError,
-    Rejected,
-    Timeout,
-    ClosedEarly,
-    Disconnected,
-    Malformed,
-    Deaf,
-}
-
-impl Reason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::NoClient => "no-client",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Expired => "expired",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server-error",
-            Self::Rejected => "rejected",
-            Self::Timeout => "timeout",
-            Self::ClosedEarly => "closed-early",
-            Self::Disconnected => "disconnected",
-            Self::Malformed => "malformed",
-            Self::Deaf => "deaf",
-        }
-    }
-
-    fn of_status(code: u16) -> Self {
-        match code {
-            401 => Self::Unauthorized,
-            403 => Self::Forbidden,
-            410 => Self::Expired,
-            429 => Self::Throttled,
-            500.. => Self::ServerError,
-            _ => Self::Rejected,
-        }
-    }
-
-    fn of(error: &watcher::Error) -> Self {
-        let client = match error {
-            watcher::Error::WatchError(status) => return Self::of_status(status.code),
-            watcher::Error::NoResourceVersion => return Self::Malformed,
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => error,
-        };
-        match client {
-            kube::Error::Api(status) => Self::of_status(status.code),
-            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Malformed,
-            other => match find::<PulseError>(other) {
-                Some(PulseError::Timeout) => Self::Timeout,
-                Some(PulseError::ClosedEarly) => Self::ClosedEarly,
-                None if find::<crate::lines::BadBody>(other).is_some() => Self::Malformed,
-                None => Self::Disconnected,
-            },
-        }
-    }
-}
-
-/// Looks for a certain error among the causes of another.
-fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        // An io::Error shows the cause of what it wraps, not what it wraps.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let wrapped = wrapped.map(|inner| inner as &(dyn StdError + 'static));
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        next = wrapped.or_else(|| error.source());
-    }
-    None
-}
+/// The label by which slices name their Service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// How a session ended.
 struct Ended {
@@ -123,109 +42,190 @@ struct Ended {
     lasted: Duration,
 }
 
-/// Follows the own Node, forever.
-pub(crate) async fn node(watch: &NodeWatch, proof: Arc<Proof>, startup: Sender<Startup>) {
-    let progress = |reached: Startup| {
-        startup.send_if_modified(|at| *at != Startup::Synced && std::mem::replace(at, reached) != reached);
+/// Follows the own Node, forever. Each attempt makes a client, which the Lease's follower then shares.
+pub(crate) async fn node(
+    watch: &NodeWatch,
+    proof: Arc<Proof>,
+    progress: &Progress,
+    share: Sender<Option<Client>>,
+) {
+    let now = || watch.timeline.at(std::time::Instant::now());
+    let changed = |nodes: &[Arc<WatchedNode>]| {
+        let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
+        watch.board.set_node(node, now(), SystemTime::now());
+        // Whatever told us of the Node, a list or an event, came from the API server just now.
+        watch.board.prove(now());
+        progress.node_synced();
     };
-    let follower = Follower {
-        watch,
-        proof,
-        stream: Stream::Node,
-        resource: "nodes",
-        changed: |node: Option<&WatchedNode>| {
-            let node = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-            watch.board.set_node(node, watch.timeline.at(std::time::Instant::now()), SystemTime::now());
-            // Whatever told us of the Node, a list or an event, came from the API server just now.
-            watch.board.prove(watch.timeline.at(std::time::Instant::now()));
-            progress(Startup::Synced);
-        },
-        no_client: || progress(Startup::NoClient),
-        api: Api::<WatchedNode>::all,
-    };
-    follower.run().await;
+    let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
+    let own = own_name(watch);
+    loop {
+        let pulse = PulseLayer { proof: proof.clone(), metrics: watch.metrics.clone() };
+        let ended = match client::build(pulse).await {
+            Ok(client) => {
+                share.send_replace(Some(client.clone()));
+                follower.session(Api::all(client), own.clone(), future::pending()).await
+            }
+            Err(error) => {
+                progress.no_client();
+                Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
+            }
+        };
+        follower.rest(&ended).await;
+    }
 }
 
 /// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
-pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>) {
-    let follower = Follower {
-        watch,
-        proof,
-        stream: Stream::Lease,
-        resource: "leases",
-        changed: |_: Option<&WatchedLease>| {},
-        no_client: || {},
-        api: |client| Api::<WatchedLease>::namespaced(client, LEASE_NAMESPACE),
-    };
-    follower.run().await;
+pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
+    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>]| {});
+    let api = |client| Api::namespaced(client, LEASE_NAMESPACE);
+    follower.follow(shared, api, &own_name(watch), || {}).await;
 }
 
-struct Follower<'a, Changed, NoClient, MakeApi> {
+/// Follows the `EndpointSlices` of a Service, forever.
+pub(crate) async fn service(
+    watch: &NodeWatch,
+    proof: Arc<Proof>,
+    progress: &Progress,
+    shared: Shared,
+    index: usize,
+    name: &ServiceName,
+) {
+    let changed = |slices: &[Arc<WatchedSlice>]| {
+        let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
+        let facts = ServiceFacts::count(&slices, &watch.node_name);
+        let now = watch.timeline.at(std::time::Instant::now());
+        watch.board.set_service(index, &facts, now, SystemTime::now());
+        watch.board.prove_service(index, now);
+        progress.service_settled(index);
+    };
+    let stream = Stream::Service(index);
+    let follower = Follower::new(watch, proof, stream, "endpointslices", changed);
+    let api = |client| Api::namespaced(client::tagged(client, stream), name.namespace());
+    let selected = watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", name.name()));
+    // A Service that can't be watched holds nobody up.
+    follower.follow(shared, api, &selected, || progress.service_settled(index)).await;
+}
+
+/// The Node's client, which the others use, too.
+pub(crate) type Shared = Receiver<Option<Client>>;
+
+/// Selects the object with the node's own name.
+fn own_name(watch: &NodeWatch) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
+}
+
+struct Follower<'a, Changed> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
     stream: Stream,
     resource: &'static str,
     changed: Changed,
-    no_client: NoClient,
-    api: MakeApi,
+    backoff: Backoff,
+    failing: bool,
 }
 
-impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
-    async fn run<K>(self)
-    where
-        K: Resource<DynamicType = ()>
-            + Lookup<DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        <K as Resource>::DynamicType: Eq + Hash,
-        Changed: Fn(Option<&K>),
-        NoClient: Fn(),
-        MakeApi: Fn(kube::Client) -> Api<K>,
+impl<'a, Changed> Follower<'a, Changed> {
+    fn new(
+        watch: &'a NodeWatch,
+        proof: Arc<Proof>,
+        stream: Stream,
+        resource: &'static str,
+        changed: Changed,
+    ) -> Self {
+        Self { watch, proof, stream, resource, changed, backoff: Backoff::new(), failing: false }
+    }
+
+    /// Follows on the shared client, forever, and moves to each new one.
+    async fn follow<K>(
+        mut self,
+        mut shared: Shared,
+        api: impl Fn(Client) -> Api<K>,
+        selected: &watcher::Config,
+        failed: impl Fn(),
+    ) where
+        K: Watched,
+        Changed: Fn(&[Arc<K>]),
     {
-        let mut backoff = Backoff::new();
-        let mut failing = false;
         loop {
-            let pulse = Pulse::new(self.stream, self.proof.clone(), self.watch.metrics.clone());
-            let ended = match client::build(pulse).await {
-                Ok(client) => self.session((self.api)(client), &mut failing).await,
-                Err(error) => {
-                    (self.no_client)();
-                    no_client(&error)
-                }
+            // The sender lives as long as this: both are parts of one future.
+            let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {
+                return future::pending().await;
             };
-            self.life().closed();
-            self.watch.metrics.restart(self.resource, ended.reason.as_str());
-            if ended.lasted > LASTING {
-                backoff.reset();
+            let moved = async {
+                let _ = shared.changed().await;
+            };
+            let ended = self.session(api(client), selected.clone(), moved).await;
+            if ended.reason != Reason::Moved {
+                failed();
+                self.rest(&ended).await;
             }
-            let wait = if self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
-                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
-            } else {
-                backoff.next()
-            };
-            self.log(&ended, wait, failing);
-            failing = true;
-            tokio::time::sleep(wait).await;
         }
     }
 
-    fn life(&self) -> &StreamLife {
-        if self.stream == Stream::Lease { &self.proof.lease } else { &self.proof.node }
+    /// Counts and logs the end of a session, and waits before the next.
+    async fn rest(&mut self, ended: &Ended) {
+        self.watch.metrics.restart(self.resource, ended.reason.as_str());
+        if ended.lasted > LASTING {
+            self.backoff.reset();
+        }
+        let wait = match ended.reason {
+            // The agent works without.
+            Reason::Forbidden if self.stream != Stream::Node => {
+                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
+            }
+            // The API server has just answered the guard, and every agent's guard asks at a time of its own.
+            Reason::Deaf if ended.lasted > LASTING => Duration::ZERO,
+            _ => self.backoff.next(),
+        };
+        self.log(ended, wait);
+        self.failing = true;
+        tokio::time::sleep(wait).await;
+    }
+
+    fn life(&self) -> Option<&StreamLife> {
+        self.stream.life(&self.proof)
+    }
+
+    /// Waits until the stream is to be dropped, whatever it says itself.
+    async fn condemned(&self) {
+        let Some(life) = self.life() else { return future::pending().await };
+        let Stream::Service(_) = self.stream else { return life.replace.notified().await };
+        // The guard asks for the Node only; here a missing bookmark has to be enough.
+        let overdue = async {
+            loop {
+                let heard = life.last_bytes().unwrap_or_default();
+                let left = BOOKMARK_OVERDUE.saturating_sub(self.proof.now().since(heard));
+                if left.is_zero() && life.is_open() {
+                    return;
+                }
+                tokio::time::sleep(left.max(Duration::from_secs(1))).await;
+            }
+        };
+        tokio::select! {
+            () = life.replace.notified() => {}
+            () = overdue => {}
+        }
     }
 
     /// The first fault of an episode is news, the rest are details.
-    fn log(&self, ended: &Ended, wait: Duration, failing: bool) {
+    fn log(&self, ended: &Ended, wait: Duration) {
         let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
-        if !failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
+        if let (false, Stream::Service(index), Reason::Forbidden) = (self.failing, self.stream, ended.reason)
+        {
+            let service = self.watch.board.catalog().services().nth(index);
+            tracing::warn!(
+                service = service.map(tracing::field::display),
+                error = ended.detail,
+                "not allowed to watch the Service's EndpointSlices: its check fails open; the rights are in \
+                 manifests/components/services"
+            );
+        } else if !self.failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
             tracing::warn!(
                 error = ended.detail,
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
             );
-        } else if failing || self.stream == Stream::Lease {
+        } else if self.failing || self.stream == Stream::Lease {
             // What befalls the Lease befalls the Node, whose line is enough.
             tracing::debug!(resource, reason, retry_ms, error = ended.detail, "watch failing");
         } else {
@@ -233,40 +233,42 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         }
     }
 
-    /// Lists and watches until something goes wrong.
-    async fn session<K>(&self, api: Api<K>, failing: &mut bool) -> Ended
+    /// Lists and watches until something goes wrong, or `moved` is done.
+    async fn session<K>(
+        &mut self,
+        api: Api<K>,
+        selected: watcher::Config,
+        moved: impl Future<Output = ()>,
+    ) -> Ended
     where
-        K: Resource<DynamicType = ()>
-            + Lookup<DynamicType = ()>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        <K as Resource>::DynamicType: Eq + Hash,
-        Changed: Fn(Option<&K>),
+        K: Watched,
+        Changed: Fn(&[Arc<K>]),
     {
+        if let Some(life) = self.life() {
+            life.begin();
+        }
         let began = Instant::now();
         let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
-        let selector = format!("metadata.name={}", self.watch.node_name);
-        let config = watcher::Config::default().fields(&selector).timeout(fastrand::u32(WATCH_SECONDS));
+        let config = selected.timeout(fastrand::u32(WATCH_SECONDS));
         let (store, writer) = reflector::store();
-        let events = watcher(api, config).modify(|object: &mut K| object.meta_mut().managed_fields = None);
+        let node_name = self.watch.node_name.clone();
+        let events = watcher(api, config).modify(|object: &mut K| object.trim(&node_name));
         let mut events = pin!(events.reflect(writer));
+        let mut moved = pin!(moved);
         let mut synced = false;
         loop {
             let event = tokio::select! {
                 event = events.try_next() => event,
-                () = self.life().replace.notified() => {
+                () = self.condemned() => {
                     return ended(Reason::Deaf, "the watch has missed a change or has gone silent".to_owned());
                 }
+                () = &mut moved => return ended(Reason::Moved, String::new()),
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ended(Reason::Timeout, "the first list took too long".to_owned());
                 }
             };
             match event {
-                Ok(Some(event)) => synced |= self.take(&event, &store, failing),
+                Ok(Some(event)) => synced |= self.take(&event, &store),
                 Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
                 Err(error) => return ended(Reason::of(&error), detail(&error)),
             }
@@ -274,10 +276,10 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
     }
 
     /// Takes one event; says whether the object is known from now on.
-    fn take<K>(&self, event: &Event<K>, store: &reflector::Store<K>, failing: &mut bool) -> bool
+    fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>) -> bool
     where
-        K: Resource + Lookup<DynamicType = ()> + Clone + 'static,
-        Changed: Fn(Option<&K>),
+        K: Watched,
+        Changed: Fn(&[Arc<K>]),
     {
         let kind = match event {
             Event::Init => return false,
@@ -291,17 +293,15 @@ impl<Changed, NoClient, MakeApi> Follower<'_, Changed, NoClient, MakeApi> {
         };
         if let Some(kind) = kind {
             self.watch.metrics.event(self.resource, kind, self.watch.timeline);
-            self.proof.event(self.life());
-        } else if std::mem::take(failing) {
+            if let Some(life) = self.life() {
+                self.proof.event(life);
+            }
+        } else if std::mem::take(&mut self.failing) {
             tracing::debug!(resource = self.resource, "watching again");
         }
-        (self.changed)(store.state().first().map(Arc::as_ref));
+        (self.changed)(&store.state());
         true
     }
-}
-
-fn no_client(error: &ClientError) -> Ended {
-    Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
 }
 
 /// The error with its causes, each said once.

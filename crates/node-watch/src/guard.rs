@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::objects::WatchedNode;
 use crate::proof::Proof;
-use crate::pulse::{Pulse, Stream};
+use crate::pulse::PulseLayer;
 use crate::{NodeWatch, client};
 use kube::Api;
 use kube::api::GetParams;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A real API server sends a bookmark every 60 s (measured on 1.36); a Node watch silent for longer may be deaf even
-/// while the Lease, on a connection of its own, is heard.
-const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
+/// while the Lease is heard: the server may have lost one stream of the connection that they share.
+pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 /// Longest wait for the answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A change that the question shows may be on its way through the watch: so long it gets to arrive.
@@ -115,7 +115,7 @@ impl Guard<'_> {
 
     /// One metadata-only GET, answered from the API server's cache, on a connection of its own.
     async fn question(&self) -> Result<(Finding, Option<String>), String> {
-        let pulse = Pulse::new(Stream::None, self.proof.clone(), self.watch.metrics.clone());
+        let pulse = PulseLayer { proof: self.proof.clone(), metrics: self.watch.metrics.clone() };
         let ask = async {
             let client = client::build(pulse).await.map_err(|error| error.to_string())?;
             let api = Api::<WatchedNode>::all(client);
@@ -154,9 +154,9 @@ impl Guard<'_> {
         }
     }
 
-    /// What happened to one connection may have happened to both.
+    /// What happened to one stream may have happened to all.
     fn replace_streams(&self) {
-        for life in [&self.proof.node, &self.proof.lease] {
+        for life in self.proof.streams() {
             if life.is_open() {
                 life.replace.notify_one();
             }

@@ -1,26 +1,32 @@
 //! Watches the node's own Node object and its Lease, and keeps proof that the cache follows the API server.
 //!
 //! Three loops share the work: one follows the Node, one follows the Lease whose renewals are a free heartbeat, and the
-//! guard asks the API server once when both have gone silent. Only this crate knows Kubernetes' client; what it learns
+//! guard asks the API server once when both have gone silent. One more loop follows the `EndpointSlices` of each watched
+//! Service. Only this crate knows Kubernetes' client; what it learns
 //! goes to the [`Board`] in the core's words.
 
 mod backoff;
 mod client;
+mod ear;
 mod follow;
 mod guard;
 mod lines;
 mod metrics;
 mod objects;
+mod progress;
 mod proof;
 mod pulse;
+mod reason;
 mod resolver;
 
 pub use backoff::Backoff;
 pub use client::{ClientError, connect};
+pub use ear::Ear;
 pub use metrics::WatchMetrics;
-pub use pulse::Ear;
 
+use futures::future::join_all;
 use nodegate_readiness::{Beats, Board, Timeline};
+use progress::Progress;
 use proof::Proof;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +39,7 @@ pub enum Startup {
     Connecting,
     /// No client could be built, for want of credentials or a usable kubeconfig; it is tried again.
     NoClient,
-    /// The Node has been read (or its absence) once.
+    /// The Node has been read (or its absence) once, and the watched Services, as far as that is allowed.
     Synced,
 }
 
@@ -58,9 +64,15 @@ impl NodeWatch {
     /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let proof = Arc::new(Proof::new(self.board.clone(), self.timeline));
-        let node = follow::node(&self, proof.clone(), startup);
-        let lease = follow::lease(&self, proof.clone());
+        let progress = Progress::new(startup, proof.services.len());
+        let (share, shared) = watch::channel(None);
+        let node = follow::node(&self, proof.clone(), &progress, share);
+        let lease = follow::lease(&self, proof.clone(), shared.clone());
         let guard = guard::run(&self, proof.clone());
-        tokio::join!(node, lease, guard);
+        let services = self.board.catalog().services().enumerate();
+        let services = services.map(|(index, name)| {
+            follow::service(&self, proof.clone(), &progress, shared.clone(), index, name)
+        });
+        tokio::join!(node, lease, guard, join_all(services));
     }
 }

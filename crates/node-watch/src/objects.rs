@@ -3,12 +3,47 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use nodegate_readiness::{Condition, ConditionStatus, NodeFacts};
+use kube::runtime::reflector::Lookup;
+use nodegate_readiness::{Condition, ConditionStatus, Endpoint, EndpointSlice, NodeFacts};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::borrow::Cow;
+use std::fmt::Debug;
+use std::net::IpAddr;
 
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// What can be followed.
+pub(crate) trait Watched:
+    Resource<DynamicType = ()>
+    + Lookup<DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Drops what need not be held on the node of this name.
+    fn trim(&mut self, _node: &str) {
+        self.meta_mut().managed_fields = None;
+    }
+}
+
+impl Watched for WatchedNode {}
+impl Watched for WatchedLease {}
+
+impl Watched for WatchedSlice {
+    /// A large Service has thousands of endpoints elsewhere.
+    fn trim(&mut self, node: &str) {
+        self.metadata.managed_fields = None;
+        if let Some(endpoints) = &mut self.endpoints {
+            endpoints.retain(|endpoint| endpoint.node_name.as_deref() == Some(node));
+            endpoints.shrink_to_fit();
+        }
+    }
+}
 
 /// A Node, as far as readiness depends on it.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,6 +117,60 @@ pub(crate) struct WatchedLease {
     metadata: ObjectMeta,
 }
 
+/// An `EndpointSlice`, as far as the count of ready local endpoints depends on it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WatchedSlice {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    ports: Option<Vec<Port>>,
+    #[serde(default)]
+    endpoints: Option<Vec<ApiEndpoint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Port {
+    #[serde(default)]
+    port: Option<i32>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiEndpoint {
+    #[serde(default)]
+    addresses: Vec<String>,
+    #[serde(default)]
+    node_name: Option<String>,
+    #[serde(default)]
+    conditions: Option<Conditions>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    ready: Option<bool>,
+}
+
+impl WatchedSlice {
+    /// What matters of the slice to `node`. Names (address type FQDN) are left out, as kube-proxy does.
+    pub(crate) fn facts(&self, node: &str) -> EndpointSlice {
+        // kube-proxy takes no port to mean none, too.
+        let has_port = self.ports.iter().flatten().any(|port| port.port.is_some_and(|port| port != 0));
+        let endpoints = self.endpoints.iter().flatten().filter_map(ApiEndpoint::to_endpoint);
+        EndpointSlice { has_port, endpoints: endpoints.filter(|endpoint| endpoint.is_on(node)).collect() }
+    }
+}
+
+impl ApiEndpoint {
+    fn to_endpoint(&self) -> Option<Endpoint> {
+        let address: IpAddr = self.addresses.first()?.parse().ok()?;
+        // Unknown is to be read as ready (discovery.k8s.io/v1, EndpointConditions).
+        let ready = self.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+        Some(Endpoint { address, node: self.node_name.clone(), ready })
+    }
+}
+
 /// Ties one of the types above to its place in the API.
 macro_rules! resource {
     ($type:ty, $scope:ty, $kind:literal, $group:literal, $plural:literal) => {
@@ -112,6 +201,7 @@ macro_rules! resource {
 }
 
 resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
+resource!(WatchedSlice, NamespaceResourceScope, "EndpointSlice", "discovery.k8s.io", "endpointslices");
 resource!(WatchedLease, NamespaceResourceScope, "Lease", "coordination.k8s.io", "leases");
 
 #[cfg(test)]
@@ -144,5 +234,39 @@ mod tests {
         assert!(facts.taints.contains("k") && facts.labels.contains("a"));
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
         assert_eq!(facts.resource_version, "7");
+    }
+
+    #[test]
+    fn a_slice_is_read_with_the_defaults_of_the_api() {
+        let read = |json: &str| serde_json::from_str::<WatchedSlice>(json).unwrap().facts("n1");
+        for json in ["{}", r#"{"metadata":{},"ports":null,"endpoints":null}"#] {
+            assert_eq!(read(json), EndpointSlice::default(), "{json}");
+        }
+        let slice = read(
+            r#"{"addressType":"IPv4","ports":[{"name":"","port":8080,"protocol":"TCP"}],"endpoints":[
+            {"addresses":["10.0.0.1","10.0.0.9"],"nodeName":"n1"},
+            {"addresses":["10.0.0.2"],"nodeName":"n1","conditions":{}},
+            {"addresses":["10.0.0.3"],"nodeName":"n1","conditions":{"ready":false,"serving":true,"terminating":true}},
+            {"addresses":["10.0.0.4"],"nodeName":"n2","conditions":{"ready":true}},
+            {"addresses":["10.0.0.5"]},{"addresses":[],"nodeName":"n1"},{"addresses":["web.example"],"nodeName":"n1"}]}"#,
+        );
+        let ready: Vec<_> = slice.endpoints.iter().map(|e| (e.address.to_string(), e.ready)).collect();
+        assert!(slice.has_port);
+        assert_eq!(
+            ready,
+            [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r))
+        );
+        assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
+    }
+
+    #[test]
+    fn endpoints_elsewhere_are_not_held() {
+        let json = r#"{"ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
+            {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]}]}"#;
+        let mut slice: WatchedSlice = serde_json::from_str(json).unwrap();
+        let before = slice.facts("n1");
+        slice.trim("n1");
+        assert_eq!(slice.endpoints.as_ref().map(Vec::len), Some(1));
+        assert_eq!(slice.facts("n1"), before);
     }
 }

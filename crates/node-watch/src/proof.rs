@@ -12,12 +12,15 @@ pub(crate) struct Proof {
     timeline: Timeline,
     pub(crate) node: StreamLife,
     pub(crate) lease: StreamLife,
+    /// Of the watched Services, by their index in the catalog.
+    pub(crate) services: Vec<StreamLife>,
 }
 
 /// One watch stream.
 #[derive(Default)]
 pub(crate) struct StreamLife {
     open: AtomicBool,
+    ended_early: AtomicBool,
     last_bytes: AtomicMoment,
     last_event: AtomicMoment,
     /// Tells the follower to drop the stream and begin anew.
@@ -40,15 +43,28 @@ impl StreamLife {
         self.last_event.get()
     }
 
-    /// The watch ended, for whatever reason.
-    pub(crate) fn closed(&self) {
+    /// A follower starts over; what came before no longer counts.
+    pub(crate) fn begin(&self) {
         self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(false, Ordering::Relaxed);
+    }
+
+    /// The watch ended, for whatever reason, perhaps right after it had been accepted.
+    pub(crate) fn closed(&self, early: bool) {
+        self.open.store(false, Ordering::Relaxed);
+        self.ended_early.store(early, Ordering::Relaxed);
+    }
+
+    /// Whether the last watch ended early; asked once.
+    pub(crate) fn take_ended_early(&self) -> bool {
+        self.ended_early.swap(false, Ordering::Relaxed)
     }
 }
 
 impl Proof {
     pub(crate) fn new(board: Arc<Board>, timeline: Timeline) -> Self {
-        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default() }
+        let services = board.catalog().services().map(|_| StreamLife::default()).collect();
+        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default(), services }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -61,13 +77,27 @@ impl Proof {
         self.bytes(stream);
     }
 
-    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about the Node while nobody watches it.
+    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches.
     pub(crate) fn bytes(&self, stream: &StreamLife) {
         let now = self.now();
         stream.last_bytes.advance(now);
+        self.prove(now);
+    }
+
+    fn prove(&self, now: Moment) {
         if self.node.is_open() {
             self.board.prove(now);
         }
+        for (index, service) in self.services.iter().enumerate() {
+            if service.is_open() {
+                self.board.prove_service(index, now);
+            }
+        }
+    }
+
+    /// All streams.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &StreamLife> {
+        [&self.node, &self.lease].into_iter().chain(&self.services)
     }
 
     /// An object came.
@@ -75,10 +105,9 @@ impl Proof {
         stream.last_event.advance(self.now());
     }
 
-    /// The API server confirmed at `now` that what we hold is the newest there is.
+    /// The API server confirmed at `now` that what we hold of the Node is the newest there is. For Services that is as
+    /// good as a heartbeat: the server is there, and their own streams are replaced when they have been silent too long.
     pub(crate) fn verified(&self, now: Moment) {
-        if self.node.is_open() {
-            self.board.prove(now);
-        }
+        self.prove(now);
     }
 }

@@ -11,49 +11,16 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Longest wait for the head of a response. A frozen API server accepts connections and never answers.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
-
-/// Which of the two streams a client serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Node,
-    Lease,
-    /// The guard's questions; no stream at all.
-    None,
-}
-
-/// Who else is told of a client's traffic: a companion that watches other objects with the same client.
-pub trait Ear: Send + Sync {
-    /// The API server accepted a watch.
-    fn accepted(&self);
-    /// Bytes came on an open watch.
-    fn heard(&self);
-    /// A watch ended.
-    fn closed(&self);
-    /// A request was answered with this status, or not at all; the verb is RBAC's.
-    fn answered(&self, verb: &'static str, code: Option<u16>);
-}
-
-/// What one client's traffic is told to.
-pub(crate) struct Pulse {
-    told: Told,
-    ended_early: AtomicBool,
-}
-
-enum Told {
-    Own { stream: Stream, proof: Arc<Proof>, metrics: Arc<WatchMetrics> },
-    Other(Arc<dyn Ear>),
-}
+pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -64,97 +31,68 @@ pub(crate) enum PulseError {
     ClosedEarly,
 }
 
-impl Pulse {
-    pub(crate) fn new(stream: Stream, proof: Arc<Proof>, metrics: Arc<WatchMetrics>) -> Arc<Self> {
-        Self::telling(Told::Own { stream, proof, metrics })
-    }
-
-    pub(crate) fn of(ear: Arc<dyn Ear>) -> Arc<Self> {
-        Self::telling(Told::Other(ear))
-    }
-
-    fn telling(told: Told) -> Arc<Self> {
-        Arc::new(Self { told, ended_early: AtomicBool::new(false) })
-    }
-
-    fn accepted(&self) {
-        match &self.told {
-            Told::Own { stream, proof, .. } => {
-                if let Some(life) = life(*stream, proof) {
-                    proof.accepted(life);
-                }
-            }
-            Told::Other(ear) => ear.accepted(),
-        }
-    }
-
-    fn bytes(&self) {
-        match &self.told {
-            Told::Own { stream, proof, .. } => {
-                if let Some(life) = life(*stream, proof) {
-                    proof.bytes(life);
-                }
-            }
-            Told::Other(ear) => ear.heard(),
-        }
-    }
-
-    fn closed(&self, began: Instant) {
-        match &self.told {
-            Told::Own { stream, proof, .. } => {
-                if let Some(life) = life(*stream, proof) {
-                    life.closed();
-                }
-            }
-            Told::Other(ear) => ear.closed(),
-        }
-        self.ended_early.store(began.elapsed() < SHORT_LIFE, Ordering::Relaxed);
-    }
-
-    fn answered(&self, verb: &'static str, code: Option<u16>) {
-        match &self.told {
-            Told::Own { metrics, .. } => metrics.request(verb, code),
-            Told::Other(ear) => ear.answered(verb, code),
-        }
-    }
-}
-
-fn life(stream: Stream, proof: &Proof) -> Option<&StreamLife> {
-    match stream {
-        Stream::Node => Some(&proof.node),
-        Stream::Lease => Some(&proof.lease),
-        Stream::None => None,
-    }
-}
-
 /// What kind of request this is, in the words of RBAC.
 fn verb(request: &http::request::Parts) -> &'static str {
-    let watches =
-        request.uri.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-    let of_collection =
-        ["/nodes", "/leases", "/services"].iter().any(|plural| request.uri.path().ends_with(plural));
-    match (watches, of_collection) {
+    let query = request.uri.query().unwrap_or_default();
+    match (query.split('&').any(|pair| pair.starts_with("watch=")), Stream::of(request)) {
         (true, _) => "watch",
-        (false, true) => "list",
-        (false, false) => "get",
+        (false, Some(_)) => "list",
+        (false, None) => "get",
     }
 }
 
+/// One of the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Node,
+    Lease,
+    /// The `EndpointSlices` of the Service with this index.
+    Service(usize),
+}
+
+impl Stream {
+    /// The stream that a request lists or watches; `None` for the guard's question, which names its object. Requests for
+    /// Services say it themselves: they differ in no more than a selector.
+    fn of(request: &http::request::Parts) -> Option<Self> {
+        if let Some(tagged) = request.extensions.get::<Self>() {
+            return Some(*tagged);
+        }
+        match request.uri.path().rsplit('/').next() {
+            Some("nodes") => Some(Self::Node),
+            Some("leases") => Some(Self::Lease),
+            _ => None,
+        }
+    }
+
+    /// What is known of it.
+    pub(crate) fn life(self, proof: &Proof) -> Option<&StreamLife> {
+        match self {
+            Self::Node => Some(&proof.node),
+            Self::Lease => Some(&proof.lease),
+            Self::Service(index) => proof.services.get(index),
+        }
+    }
+}
+
+/// Sees the traffic of a client, and tells the proof and the counters.
 #[derive(Clone)]
-pub(crate) struct PulseLayer(pub(crate) Arc<Pulse>);
+pub(crate) struct PulseLayer {
+    pub(crate) proof: Arc<Proof>,
+    pub(crate) metrics: Arc<WatchMetrics>,
+}
 
 impl<S> Layer<S> for PulseLayer {
     type Service = PulseService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        PulseService { inner, pulse: self.0.clone() }
+        PulseService { inner, pulse: self.clone() }
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct PulseService<S> {
     inner: S,
-    pulse: Arc<Pulse>,
+    pulse: PulseLayer,
 }
 
 impl<S, In, Out> Service<Request<In>> for PulseService<S>
@@ -174,9 +112,10 @@ where
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let verb = verb(&parts);
+        let watched = Stream::of(&parts).filter(|_| verb == "watch");
         let pulse = self.pulse.clone();
         // kube's watcher resumes an ended watch at once; a server that closes each one right away would be flooded.
-        if verb == "watch" && pulse.ended_early.swap(false, Ordering::Relaxed) {
+        if watched.and_then(|stream| stream.life(&pulse.proof)).is_some_and(StreamLife::take_ended_early) {
             return Box::pin(async { Err(PulseError::ClosedEarly.into()) });
         }
         let answer = self.inner.call(Request::from_parts(parts, body));
@@ -185,13 +124,10 @@ where
                 Ok(answer) => answer.map_err(Into::into),
                 Err(_) => Err(PulseError::Timeout.into()),
             };
-            pulse.answered(verb, answer.as_ref().ok().map(|response| response.status().as_u16()));
+            pulse.metrics.request(verb, answer.as_ref().ok().map(|response| response.status().as_u16()));
             let response = answer?;
-            let watch = verb == "watch" && response.status().is_success();
-            if watch {
-                pulse.accepted();
-            }
-            let life = watch.then(|| OpenWatch { pulse, began: Instant::now() });
+            let accepted = watched.filter(|_| response.status().is_success());
+            let life = accepted.map(|stream| OpenWatch::new(stream, pulse.proof));
             Ok(response.map(|inner| PulseBody { inner, life, scanner: LineScanner::default() }))
         })
     }
@@ -199,13 +135,31 @@ where
 
 /// A watch that is open for as long as this exists.
 struct OpenWatch {
-    pulse: Arc<Pulse>,
+    stream: Stream,
+    proof: Arc<Proof>,
     began: Instant,
+}
+
+impl OpenWatch {
+    fn new(stream: Stream, proof: Arc<Proof>) -> Self {
+        if let Some(life) = stream.life(&proof) {
+            proof.accepted(life);
+        }
+        Self { stream, proof, began: Instant::now() }
+    }
+
+    fn bytes(&self) {
+        if let Some(life) = self.stream.life(&self.proof) {
+            self.proof.bytes(life);
+        }
+    }
 }
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.pulse.closed(self.began);
+        if let Some(life) = self.stream.life(&self.proof) {
+            life.closed(self.began.elapsed() < SHORT_LIFE);
+        }
     }
 }
 
@@ -256,7 +210,7 @@ impl<B> PulseBody<B> {
         if let Some(data) = frame.data_ref() {
             self.scanner.feed(data)?;
             if let Some(life) = &self.life {
-                life.pulse.bytes();
+                life.bytes();
             }
         }
         Ok(frame)

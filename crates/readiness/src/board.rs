@@ -1,5 +1,10 @@
 //! The one door through which state changes: one writer at a time, any number of readers that take no lock.
 
+mod freshness;
+mod services;
+
+pub use freshness::Freshness;
+
 use crate::answer::{Answer, Reply};
 use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
@@ -27,6 +32,8 @@ pub struct Board {
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
+    /// One for each watched Service: its watch may be lost alone.
+    service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
@@ -68,15 +75,6 @@ pub enum Lookup {
     Bad(BadQuery),
 }
 
-/// Whether the cache follows the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freshness {
-    /// Time since the last proof; `None` if there was none since start.
-    pub age: Option<Duration>,
-    /// Whether the cache must not be trusted.
-    pub stale: bool,
-}
-
 impl Board {
     /// A board on which nothing is known yet. Without a node name every answer is a 500. `on_flip` is called for each
     /// flip, outside of any lock.
@@ -88,8 +86,9 @@ impl Board {
         on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
     ) -> Self {
         let locals = catalog.local_ids().count();
+        let services = catalog.services().count();
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
-        let state = State { node: Node::Unknown, local: vec![None; locals] };
+        let state = State { node: Node::Unknown, local: vec![None; locals], services: vec![None; services] };
         let default = Rendered::new(Query::default(), Moment::default());
         let board = Self {
             node_name,
@@ -97,6 +96,7 @@ impl Board {
             catalog,
             default_checks,
             proof: AtomicMoment::default(),
+            service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published {
@@ -146,8 +146,14 @@ impl Board {
             }
             drop(guard);
         }
-        let published = self.published.load();
-        self.pick(&self.render(&published.state, query, now), now).clone()
+        let published = self.published.load_full();
+        let answer = self.render(&published.state, query, now);
+        if known && answer.expires.is_some_and(|expires| now < expires) {
+            // What was rendered ahead had expired, and there is something better.
+            let _guard = self.write();
+            self.publish(self.published.load_full().state.clone(), now, |_| {});
+        }
+        self.pick(&answer, now).clone()
     }
 
     fn pick<'a>(&self, answer: &'a Answer, now: Moment) -> &'a Reply {
@@ -163,7 +169,7 @@ impl Board {
     fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
         match self.catalog.source(id) {
             Source::Local(index) => self.asked.get(index),
-            Source::NodeReady | Source::CustomConditions => None,
+            Source::NodeReady | Source::CustomConditions | Source::Service(_) => None,
         }
     }
 
@@ -192,17 +198,6 @@ impl Board {
         self.published.load()
     }
 
-    /// How fresh the cache is.
-    pub fn freshness(&self, now: Moment) -> Freshness {
-        let age = self.proof.get().map(|proof| now.since(proof));
-        Freshness { age, stale: age.is_none_or(|age| age > self.policy.stale_after) }
-    }
-
-    /// When there last was proof that the cache follows the API server.
-    pub fn last_proof(&self) -> Option<Moment> {
-        self.proof.get()
-    }
-
     /// The checks that decide the verdict, as of `now`.
     pub fn default_reports(&self, now: Moment) -> Vec<CheckReport> {
         let stale = self.freshness(now).stale;
@@ -212,7 +207,7 @@ impl Board {
     /// One check, as of `now`.
     pub fn report(&self, id: CheckId, now: Moment) -> CheckReport {
         let stale = self.freshness(now).stale;
-        self.published.load().state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now)
+        self.report_one(&self.published.load().state, &CheckRef::Known(id), stale, now)
     }
 
     /// The flips remembered, the oldest first.
@@ -249,11 +244,6 @@ impl Board {
     }
 
     // === Writing ===
-
-    /// There is proof that the cache followed the API server at `now`.
-    pub fn prove(&self, now: Moment) {
-        self.proof.advance(now);
-    }
 
     /// The watch told us of the Node.
     pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
@@ -310,7 +300,7 @@ impl Board {
         let state = &self.published.load().state;
         let stale = self.freshness(now).stale;
         for id in self.catalog.ids() {
-            let report = state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now);
+            let report = self.report_one(state, &CheckRef::Known(id), stale, now);
             let runs = self.catalog.local(id).is_none() || state.local_result(&self.catalog, id).is_some();
             if let (true, Some(reason)) = (runs, report.outcome.reason()) {
                 writer.last_reasons.insert(id, reason.to_owned());
@@ -369,7 +359,7 @@ impl Board {
     }
 
     fn reports(&self, state: &State, checks: &[CheckRef], stale: bool, now: Moment) -> Vec<CheckReport> {
-        checks.iter().map(|check| state.report(check, &self.catalog, &self.policy, stale, now)).collect()
+        checks.iter().map(|check| self.report_one(state, check, stale, now)).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks: their names, what one of them found, and how several make a verdict.
 
 use crate::moment::Moment;
+use crate::service::ServiceName;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -114,10 +115,18 @@ pub struct LocalCheck {
     pub timeout: Duration,
 }
 
-/// All checks that exist, fixed at start: the two from memory, then the local ones.
+/// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched Services.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     local: Vec<LocalCheck>,
+    services: Vec<ServiceCheck>,
+}
+
+/// The check of one watched Service.
+#[derive(Clone, Debug)]
+struct ServiceCheck {
+    name: String,
+    service: ServiceName,
 }
 
 /// Where a check gets its answer.
@@ -129,12 +138,27 @@ pub enum Source {
     CustomConditions,
     /// The background run with this index.
     Local(usize),
+    /// The watched Service with this index.
+    Service(usize),
 }
 
 impl Catalog {
     /// A catalog with these local checks.
     pub fn new(local: Vec<LocalCheck>) -> Self {
-        Self { local }
+        Self { local, services: Vec::new() }
+    }
+
+    /// Adds the checks of watched Services; the index of each is its place in this list.
+    #[must_use]
+    pub fn with_services(mut self, services: Vec<ServiceName>) -> Self {
+        let check = |service: ServiceName| ServiceCheck { name: format!("service:{service}"), service };
+        self.services = services.into_iter().map(check).collect();
+        self
+    }
+
+    /// The watched Services, in the order of their indices.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
+        self.services.iter().map(|check| &check.service)
     }
 
     /// The check of this name.
@@ -144,16 +168,20 @@ impl Catalog {
 
     /// All names, in the order of their ids.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        MEMORY_CHECKS.into_iter().chain(self.local.iter().map(|check| check.name.as_str()))
+        let local = self.local.iter().map(|check| check.name.as_str());
+        let services = self.services.iter().map(|check| check.name.as_str());
+        MEMORY_CHECKS.into_iter().chain(local).chain(services)
     }
 
     /// The name of a check.
     pub fn name(&self, id: CheckId) -> &str {
-        MEMORY_CHECKS
-            .get(id.0)
-            .copied()
-            .or_else(|| self.local(id).map(|check| check.name.as_str()))
-            .unwrap_or("")
+        let name = match self.source(id) {
+            Source::NodeReady => Some(NODE_READY),
+            Source::CustomConditions => Some(CUSTOM_CONDITIONS),
+            Source::Local(index) => self.local.get(index).map(|check| check.name.as_str()),
+            Source::Service(index) => self.services.get(index).map(|check| check.name.as_str()),
+        };
+        name.unwrap_or("")
     }
 
     /// The local check with this id; `None` for one that answers from memory.
@@ -163,12 +191,12 @@ impl Catalog {
 
     /// The ids of all checks.
     pub fn ids(&self) -> impl Iterator<Item = CheckId> + use<> {
-        (0..MEMORY_CHECKS.len() + self.local.len()).map(CheckId)
+        (0..MEMORY_CHECKS.len() + self.local.len() + self.services.len()).map(CheckId)
     }
 
     /// The ids of all local checks.
     pub fn local_ids(&self) -> impl Iterator<Item = CheckId> + use<> {
-        self.ids().skip(MEMORY_CHECKS.len())
+        self.ids().skip(MEMORY_CHECKS.len()).take(self.local.len())
     }
 
     /// Where a check gets its answer.
@@ -176,7 +204,10 @@ impl Catalog {
         match id.0 {
             NODE_READY_ID => Source::NodeReady,
             CUSTOM_CONDITIONS_ID => Source::CustomConditions,
-            other => Source::Local(other - MEMORY_CHECKS.len()),
+            other => {
+                let index = other - MEMORY_CHECKS.len();
+                index.checked_sub(self.local.len()).map_or(Source::Local(index), Source::Service)
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod flips;
 pub mod moment;
 pub mod query;
 pub mod rules;
+pub mod service;
 pub mod state;
 pub mod status;
 
@@ -28,4 +29,5 @@ pub use flips::Flip;
 pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
 pub use rules::{ConditionRule, ConditionRules, OnStale, Policy};
+pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
 pub use state::{LocalResult, State};

@@ -3,6 +3,7 @@
 use crate::check::Outcome;
 use crate::drain::DrainSignals;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
+use crate::service::{NO_LOCAL_ENDPOINTS, ServiceFacts};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -94,6 +95,30 @@ impl Policy {
             (true, _) if self.on_stale == OnStale::NotReady => Outcome::Fail(CACHE_STALE.to_owned()),
             // An absent Node has no conditions; that it is absent is for node_ready to say.
             _ => Outcome::Pass,
+        }
+    }
+
+    /// The `service:` check of a watched Service.
+    pub fn service(&self, facts: Option<&ServiceFacts>, stale: bool) -> Outcome {
+        let known = |facts: &ServiceFacts| match facts.local_endpoints {
+            0 => Outcome::Fail(NO_LOCAL_ENDPOINTS.to_owned()),
+            _ => Outcome::Pass,
+        };
+        match (stale, self.on_stale) {
+            (true, OnStale::Ready) => Outcome::Pass,
+            (true, OnStale::NotReady) => Outcome::Fail(CACHE_STALE.to_owned()),
+            // What was known last is held, as a drain signal is.
+            (true, OnStale::KeepDrain) | (false, _) => facts.map_or(Outcome::Pass, known),
+        }
+    }
+
+    /// How many endpoints are told to a balancer that weighs nodes by them. kube-proxy goes on with what it knew last when
+    /// it loses the API server, and so does the traffic; a Service of which nothing was ever known gets the benefit of
+    /// the doubt.
+    pub fn local_endpoints(&self, facts: Option<&ServiceFacts>, stale: bool) -> usize {
+        match (stale, self.on_stale) {
+            (true, OnStale::NotReady) => 0,
+            _ => facts.map_or(1, |facts| facts.local_endpoints),
         }
     }
 

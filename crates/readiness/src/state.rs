@@ -5,6 +5,7 @@ use crate::facts::Node;
 use crate::moment::Moment;
 use crate::query::CheckRef;
 use crate::rules::Policy;
+use crate::service::ServiceFacts;
 use std::time::Duration;
 
 /// What is known of the Node and of the local checks. Immutable once published.
@@ -14,6 +15,8 @@ pub struct State {
     pub node: Node,
     /// The last result of each local check, by its index in the catalog; `None` while it does not run.
     pub local: Vec<Option<LocalResult>>,
+    /// What is known of each watched Service, by its index in the catalog; `None` before the first list.
+    pub services: Vec<Option<ServiceFacts>>,
 }
 
 /// What a local check last found.
@@ -63,6 +66,10 @@ impl State {
             expires: None,
         };
         match catalog.source(id) {
+            Source::Service(index) => {
+                let facts = self.services.get(index).and_then(Option::as_ref);
+                from_memory(policy.service(facts, stale))
+            }
             Source::NodeReady => from_memory(policy.node_ready(&self.node, stale)),
             Source::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
             Source::Local(index) => self.local_report(catalog.name(id), index, now),
@@ -85,7 +92,7 @@ impl State {
     pub fn local_result(&self, catalog: &Catalog, id: CheckId) -> Option<&LocalResult> {
         match catalog.source(id) {
             Source::Local(index) => self.local.get(index).and_then(Option::as_ref),
-            Source::NodeReady | Source::CustomConditions => None,
+            Source::NodeReady | Source::CustomConditions | Source::Service(_) => None,
         }
     }
 }

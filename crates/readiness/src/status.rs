@@ -119,7 +119,7 @@ impl CheckStatus {
         let local = board.catalog().local(id).is_some();
         let active = !local || result.is_some();
         let report = board.report(id, now);
-        let age = if local { result.map(|result| now.since(result.at)) } else { board.freshness(now).age };
+        let age = if local { result.map(|result| now.since(result.at)) } else { board.proof_age(id, now) };
         Self {
             name: board.catalog().name(id).to_owned(),
             default: board.default_checks().any(|default| default == id),

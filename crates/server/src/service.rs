@@ -15,6 +15,7 @@ use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use serde_json::json;
@@ -93,7 +94,7 @@ impl App {
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(draft, route, query, now),
             Route::NodeName => self.node_name(draft),
-            Route::Services => self.service(draft, request.uri().path(), now),
+            Route::Services => self.service(draft, request.uri().path(), query, now),
             Route::Live => self.live(draft, now),
             Route::Ready => self.ready(draft),
             Route::Metrics => self.metrics(draft, open_metrics),
@@ -170,8 +171,9 @@ impl App {
         }
     }
 
-    /// The answer of kube-proxy's healthCheckNodePort (`pkg/proxy/healthcheck/service_health.go`), byte for byte.
-    fn service(&self, mut draft: Draft, path: &str, now: Moment) -> Response<Full<Bytes>> {
+    /// The answer of kube-proxy's healthCheckNodePort (`pkg/proxy/healthcheck/service_health.go`), byte for byte. With
+    /// `?drain=<code>` a draining node answers that, and weighs nothing: kube-proxy knows no cordon.
+    fn service(&self, mut draft: Draft, path: &str, raw: &str, now: Moment) -> Response<Full<Bytes>> {
         let named = path.strip_prefix(SERVICES).and_then(|path| path.split_once('/'));
         let found = named.and_then(|(namespace, name)| {
             let health = self.services.as_ref()?.health(namespace, name, now)?;
@@ -180,8 +182,21 @@ impl App {
         let Some((namespace, name, health)) = found else {
             return draft.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
         };
-        let status = match health.local_endpoints {
-            1.. if health.proxy_healthy => StatusCode::OK,
+        let drain = match Query::parse(raw, self.board.catalog()) {
+            Ok(query) => query.drain.filter(|_| self.is_draining(now)),
+            Err(bad) => {
+                return draft.finish(
+                    StatusCode::BAD_REQUEST,
+                    Format::Json,
+                    Reply::error(400, &bad.to_string()).body,
+                );
+            }
+        };
+        let status = match (health.local_endpoints, drain) {
+            (1.., None) if health.proxy_healthy => StatusCode::OK,
+            (1.., Some(code)) if health.proxy_healthy => {
+                StatusCode::from_u16(code).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
+            }
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         let body = format!(
@@ -192,9 +207,16 @@ impl App {
             health.local_endpoints,
             health.proxy_healthy
         );
-        draft.header(WEIGHT.clone(), HeaderValue::from(health.local_endpoints));
+        let weight = if drain.is_some() { 0 } else { health.local_endpoints };
+        draft.header(WEIGHT.clone(), HeaderValue::from(weight));
         draft.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         draft.finish(status, Format::Json, body.into())
+    }
+
+    /// Whether the Node is being taken out, whatever the default checks are.
+    fn is_draining(&self, now: Moment) -> bool {
+        let node_ready = self.board.catalog().find(NODE_READY);
+        node_ready.is_some_and(|id| self.board.report(id, now).outcome.verdict() == Verdict::Draining)
     }
 
     fn live(&self, draft: Draft, now: Moment) -> Response<Full<Bytes>> {

@@ -209,6 +209,21 @@ fn services_answer_as_kube_proxy_does() {
 }
 
 #[test]
+fn a_service_heeds_a_cordon_if_it_is_asked_to() {
+    let server = Scenario { services: Some(Arc::new(Watched)), ..Scenario::default() }.serve();
+    assert_eq!(server.get("/services/ingress/web?drain=404").status, 200);
+    server.set_node(cordoned());
+    let plain = server.get("/services/ingress/web");
+    assert_eq!((plain.status, plain.header("x-load-balancing-endpoint-weight")), (200, Some("2")));
+    let drained = server.get("/services/ingress/web?drain=404");
+    assert_eq!((drained.status, drained.header("x-load-balancing-endpoint-weight")), (404, Some("0")));
+    assert!(drained.body.contains("\"localEndpoints\": 2"), "{}", drained.body);
+    assert_eq!(server.get("/services/ingress/empty?drain=404").status, 503, "nobody to drain");
+    assert_eq!(server.get("/services/ingress/web?drain=x").status, 400);
+    assert_eq!(server.get("/services/ingress/other?drain=x").status, 404);
+}
+
+#[test]
 fn status_json_and_the_page_show_the_same() {
     let server = Scenario::default().serve();
     server.set_node(facts(ConditionStatus::False, "<script>\"&"));

@@ -81,7 +81,7 @@ impl StateCollector {
         for id in active() {
             let age = match board.catalog().local(id) {
                 Some(_) => result(id).map(|result| now.since(result.at)),
-                None => board.freshness(now).age,
+                None => board.proof_age(id, now),
             };
             if let Some(age) = age {
                 let labels = [("check", board.catalog().name(id))];

@@ -1,0 +1,241 @@
+//! Watched Services: how many of their endpoints are ready on this node, counted as kube-proxy counts them for
+//! healthCheckNodePort.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The reason given while no endpoint on this node is ready.
+pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
+
+/// A Service's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceName {
+    namespace: String,
+    name: String,
+}
+
+/// Why a text names no Service.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("takes namespace/name, e.g. ingress/router")]
+pub struct BadServiceName;
+
+/// What is known of a watched Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// How many endpoints on this node are ready.
+    pub local_endpoints: usize,
+}
+
+/// One `EndpointSlice`, as far as the count depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Whether it has a port by which its endpoints can be reached at all.
+    pub has_port: bool,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its first address; the others mean the same endpoint.
+    pub address: IpAddr,
+    /// The node that it is on, if it is on one.
+    pub node: Option<String>,
+    /// `conditions.ready`. Serving and terminating don't count: traffic may still go to an endpoint that is terminating,
+    /// but a balancer must not choose the node for it.
+    pub ready: bool,
+}
+
+// === impl ServiceName ===
+
+impl ServiceName {
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Its name in the namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = BadServiceName;
+
+    fn from_str(text: &str) -> Result<Self, BadServiceName> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_label(namespace) && is_label(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(BadServiceName),
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A DNS label (RFC 1123); anything else would change the meaning of a path or of the label selector.
+fn is_label(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&text.len())
+        && text.chars().all(allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+// === impl ServiceFacts ===
+
+impl ServiceFacts {
+    /// Counts the endpoints of all slices that are ready on `node`.
+    ///
+    /// As kube-proxy does (`pkg/proxy/endpoints.go`, `LocalReadyEndpoints`): an address counts once, however many ports
+    /// and slices name it. kube-proxy counts for each address family by itself; here the larger count stands for both,
+    /// so that a dual-stack endpoint, which has a slice in each, is one endpoint.
+    pub fn count<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>, node: &str) -> Self {
+        let reachable = slices.into_iter().filter(|slice| slice.has_port);
+        let local = reachable.flat_map(|slice| &slice.endpoints).filter(|endpoint| endpoint.is_on(node));
+
+        let ready = local.filter(|endpoint| endpoint.ready);
+        let addresses: BTreeSet<IpAddr> = ready.map(|endpoint| endpoint.address).collect();
+        let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+        Self { local_endpoints: v4.max(addresses.len() - v4) }
+    }
+}
+
+impl Endpoint {
+    /// Whether it is on this node; one that names no node is on none.
+    pub fn is_on(&self, node: &str) -> bool {
+        self.node.as_deref().is_some_and(|on| on == node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn endpoint(address: &str, node: &str, ready: bool) -> Endpoint {
+        let node = (!node.is_empty()).then(|| node.to_owned());
+        Endpoint { address: address.parse().unwrap(), node, ready }
+    }
+
+    fn slice(endpoints: Vec<Endpoint>) -> EndpointSlice {
+        EndpointSlice { has_port: true, endpoints }
+    }
+
+    fn count(slices: &[EndpointSlice]) -> usize {
+        ServiceFacts::count(slices, "here").local_endpoints
+    }
+
+    #[test]
+    fn only_ready_endpoints_on_this_node_count() {
+        let slices = [
+            slice(vec![
+                endpoint("10.0.0.1", "here", true),
+                endpoint("10.0.0.2", "here", false),
+                endpoint("10.0.0.3", "there", true),
+                endpoint("10.0.0.4", "", true),
+            ]),
+            slice(vec![endpoint("10.0.0.5", "here", true)]),
+        ];
+        assert_eq!(count(&slices), 2);
+        assert_eq!(count(&[]), 0);
+    }
+
+    #[test]
+    fn an_endpoint_of_both_families_or_in_two_slices_is_one() {
+        let v4 = slice(vec![endpoint("10.0.0.1", "here", true), endpoint("10.0.0.2", "here", true)]);
+        let v6 = slice(vec![endpoint("fd00::1", "here", true), endpoint("fd00::2", "here", true)]);
+        assert_eq!(count(&[v4.clone(), v6.clone()]), 2);
+        assert_eq!(count(&[v4.clone(), v4, v6]), 2);
+    }
+
+    #[test]
+    fn an_endpoint_that_moves_between_slices_is_ready_if_one_says_so() {
+        let old = slice(vec![endpoint("10.0.0.1", "here", false)]);
+        let new = slice(vec![endpoint("10.0.0.1", "here", true)]);
+        assert_eq!(count(&[old, new]), 1);
+    }
+
+    #[test]
+    fn without_a_port_nobody_can_be_reached() {
+        let portless = EndpointSlice { has_port: false, ..slice(vec![endpoint("10.0.0.1", "here", true)]) };
+        assert_eq!(count(&[portless]), 0);
+    }
+
+    #[test]
+    fn names() {
+        let name: ServiceName = "ingress/router-2".parse().unwrap();
+        assert_eq!((name.namespace(), name.name()), ("ingress", "router-2"));
+        assert_eq!(name.to_string(), "ingress/router-2");
+        for bad in ["", "a", "a/", "/a", "a/b/c", "A/b", "a/b,c", "a/b=c", "a b/c", "-a/b", "a/b-", "a/é"] {
+            assert_eq!(bad.parse::<ServiceName>(), Err(BadServiceName), "{bad:?}");
+        }
+        assert!(format!("a/{}", "b".repeat(64)).parse::<ServiceName>().is_err());
+    }
+
+    /// Few addresses, so that they collide.
+    fn any_endpoint() -> impl Strategy<Value = Endpoint> {
+        let address = prop_oneof![
+            (0u8..6).prop_map(|n| IpAddr::from([10, 0, 0, n])),
+            (0u16..6).prop_map(|n| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n])),
+        ];
+        let node = prop::option::of(prop_oneof![Just("here".to_owned()), Just("there".to_owned())]);
+        (address, node, any::<bool>()).prop_map(|(address, node, ready)| Endpoint { address, node, ready })
+    }
+
+    fn any_slices() -> impl Strategy<Value = Vec<EndpointSlice>> {
+        let slice = (any::<bool>(), prop::collection::vec(any_endpoint(), 0..8))
+            .prop_map(|(has_port, endpoints)| EndpointSlice { has_port, endpoints });
+        prop::collection::vec(slice, 0..6)
+    }
+
+    proptest! {
+        /// How endpoints are spread over slices, in which order, and how often they are said, makes no difference.
+        #[test]
+        fn only_the_set_of_endpoints_matters(mut slices in any_slices(), by in 0usize..6) {
+            let before = count(&slices);
+            let by = by.min(slices.len());
+            slices.rotate_left(by);
+            slices.extend(slices.clone());
+            prop_assert_eq!(count(&slices), before);
+            let merged = EndpointSlice {
+                has_port: true,
+                endpoints: slices.into_iter().filter(|s| s.has_port).flat_map(|s| s.endpoints).collect(),
+            };
+            prop_assert_eq!(count(&[merged]), before);
+        }
+
+        /// Some family has that many ready addresses here, and none has more.
+        #[test]
+        fn the_count_is_that_of_the_larger_family(slices in any_slices()) {
+            let of_family = |v4: bool| {
+                let mut seen: Vec<IpAddr> = slices.iter().filter(|slice| slice.has_port).flat_map(|slice| &slice.endpoints)
+                    .filter(|e| e.ready && e.node.as_deref() == Some("here") && e.address.is_ipv4() == v4)
+                    .map(|e| e.address).collect();
+                seen.sort_unstable();
+                seen.dedup();
+                seen.len()
+            };
+            prop_assert_eq!(count(&slices), of_family(true).max(of_family(false)));
+        }
+
+        /// Endpoints elsewhere, unready ones and those without a node change nothing.
+        #[test]
+        fn what_is_elsewhere_changes_nothing(slices in any_slices()) {
+            let only_ours: Vec<EndpointSlice> = slices.iter().map(|slice| EndpointSlice {
+                endpoints: slice.endpoints.iter().filter(|e| e.is_on("here") && e.ready).cloned().collect(),
+                ..slice.clone()
+            }).collect();
+            prop_assert_eq!(count(&only_ours), count(&slices));
+        }
+    }
+}

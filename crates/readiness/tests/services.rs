@@ -1,0 +1,172 @@
+//! Watched Services on the board, told as stories. Time is a number here; nothing waits.
+#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
+
+use nodegate_readiness::{
+    Board, Catalog, Condition, ConditionStatus, Lookup, Moment, Node, NodeFacts, OnStale, Policy, Reply,
+    ServiceFacts,
+};
+use proptest::prelude::*;
+use std::time::{Duration, SystemTime};
+
+const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+const CHECK: &str = "check=service:ingress/web";
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_start(Duration::from_secs(seconds))
+}
+
+struct Story(Board);
+
+impl Story {
+    /// A board that has known its Node since second 0, and of the Service nothing.
+    fn begin(on_stale: OnStale) -> Self {
+        let catalog = Catalog::default().with_services(vec!["ingress/web".parse().unwrap()]);
+        let default = [catalog.find("node_ready").unwrap()];
+        let policy = Policy { on_stale, ..Policy::default() };
+        let board = Board::new(Some("n1".to_owned()), policy, catalog, &default, Box::new(|_| {}));
+        let kind = "Ready".to_owned();
+        let ready = Condition { kind, status: ConditionStatus::True, reason: String::new() };
+        let facts = NodeFacts { conditions: vec![ready], ..NodeFacts::default() };
+        board.set_node(Node::Present(facts), at(0), WALL);
+        board.prove(at(0));
+        board.open(at(0), WALL);
+        Self(board)
+    }
+
+    fn told(&self, local_endpoints: usize, second: u64) {
+        self.0.set_service(0, &ServiceFacts { local_endpoints }, at(second), WALL);
+        self.0.prove_service(0, at(second));
+    }
+
+    fn ask(&self, raw: &str, second: u64) -> Reply {
+        match self.0.lookup(raw, at(second)) {
+            Lookup::Hit(reply) => reply,
+            Lookup::Miss(query) => self.0.answer(raw, &query, at(second)),
+            Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+        }
+    }
+
+    fn is_hit(&self, raw: &str, second: u64) -> bool {
+        matches!(self.0.lookup(raw, at(second)), Lookup::Hit(_))
+    }
+
+    fn count(&self, second: u64) -> usize {
+        self.0.local_endpoints("ingress", "web", at(second)).unwrap()
+    }
+}
+
+fn says_stale(reply: &Reply) -> bool {
+    String::from_utf8_lossy(&reply.body).contains(r#""stale":true"#)
+}
+
+#[test]
+fn the_check_follows_the_endpoints() {
+    let story = Story::begin(OnStale::Ready);
+    story.told(0, 0);
+    let none = story.ask(CHECK, 1);
+    assert_eq!(none.status, 503);
+    assert!(String::from_utf8_lossy(&none.body).contains(r#""reason":"NoLocalEndpoints""#));
+    story.told(2, 2);
+    assert!(story.is_hit(CHECK, 2), "rendered when it changed, not when asked");
+    assert_eq!((story.ask(CHECK, 2).status, story.count(2)), (200, 2));
+    assert_eq!(story.0.local_endpoints("ingress", "other", at(2)), None);
+}
+
+#[test]
+fn nothing_known_passes_and_says_that_it_is_stale() {
+    let story = Story::begin(OnStale::Ready);
+    let reply = story.ask(CHECK, 1);
+    assert!(reply.status == 200 && says_stale(&reply) && reply.fails_open);
+    assert_eq!(story.count(1), 1);
+    assert!(!says_stale(&story.ask("", 1)), "the Node is another matter");
+}
+
+#[test]
+fn a_lost_slice_watch_makes_only_the_service_stale() {
+    let story = Story::begin(OnStale::Ready);
+    story.told(0, 0);
+    assert_eq!(story.ask(CHECK, 1).status, 503);
+    story.0.prove(at(20));
+    let lost = story.ask(CHECK, 20);
+    assert!(lost.status == 200 && says_stale(&lost));
+    assert!(!says_stale(&story.ask("", 20)));
+    let both = story.ask("check=node_ready,service:ingress/web", 20);
+    assert_eq!(String::from_utf8_lossy(&both.body).matches(r#""stale":true"#).count(), 1);
+    // It counts on: traffic still goes where it went.
+    assert_eq!(story.count(20), 0);
+    story.0.prove_service(0, at(21));
+    assert_eq!(story.ask(CHECK, 21).status, 503, "the first proof is enough");
+}
+
+#[test]
+fn a_proof_keeps_an_answer_alive_without_a_change() {
+    let story = Story::begin(OnStale::Ready);
+    story.told(0, 0);
+    assert_eq!(story.ask(CHECK, 1).status, 503);
+    story.0.prove_service(0, at(14));
+    story.0.prove(at(14));
+    assert!(!story.is_hit(CHECK, 16), "what was rendered at 1 holds until 15");
+    assert_eq!(story.ask(CHECK, 16).status, 503);
+    assert!(story.is_hit(CHECK, 17), "and is then rendered anew, once");
+}
+
+#[test]
+fn what_stale_means_is_a_setting() {
+    for (on_stale, status, count) in
+        [(OnStale::Ready, 200, 0), (OnStale::KeepDrain, 503, 0), (OnStale::NotReady, 503, 0)]
+    {
+        let story = Story::begin(on_stale);
+        story.told(0, 0);
+        assert_eq!((story.ask(CHECK, 30).status, story.count(30)), (status, count), "{on_stale}");
+    }
+    let story = Story::begin(OnStale::NotReady);
+    story.told(3, 0);
+    assert_eq!((story.ask(CHECK, 30).status, story.count(30)), (503, 0));
+    let story = Story::begin(OnStale::KeepDrain);
+    story.told(3, 0);
+    assert_eq!((story.ask(CHECK, 30).status, story.count(30)), (200, 3));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Told(usize),
+    ProveNode,
+    ProveService,
+    Ask,
+}
+
+proptest! {
+    /// Whatever is asked in between, an answer is the one that follows from what is known now and how old that is.
+    #[test]
+    fn an_answer_never_outlives_its_proof(
+        steps in prop::collection::vec((0u64..8, prop_oneof![
+            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::ProveService), Just(Step::Ask),
+        ]), 1..60)
+    ) {
+        let story = Story::begin(OnStale::Ready);
+        let (mut now, mut node_proof, mut known, mut proof) = (0, 0, None, None);
+        for (wait, step) in steps {
+            now += wait;
+            match step {
+                Step::Told(count) => {
+                    story.told(count, now);
+                    (known, proof) = (Some(count), Some(now));
+                }
+                Step::ProveNode => {
+                    story.0.prove(at(now));
+                    node_proof = now;
+                }
+                Step::ProveService => {
+                    story.0.prove_service(0, at(now));
+                    proof = Some(now);
+                }
+                Step::Ask => {}
+            }
+            let stale = now - node_proof > 15 || proof.is_none_or(|proof| now - proof > 15);
+            let passes = stale || known != Some(0);
+            let reply = story.ask(CHECK, now);
+            prop_assert_eq!((reply.status == 200, says_stale(&reply)), (passes, stale));
+            prop_assert_eq!(story.count(now), known.unwrap_or(1));
+        }
+    }
+}
