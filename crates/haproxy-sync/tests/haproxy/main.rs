@@ -23,7 +23,7 @@ pub(crate) struct Row {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; make haproxy-test"]
 async fn table() {
-    let line = |row: Row| println!("| {:<42} | {:<110} |", row.what, row.result);
+    let line = |row: Row| println!("| {:<44} | {:<108} |", row.what, row.result);
     println!();
     line(Row { what: "what", result: "result".to_owned() });
     line(structure::appears().await);

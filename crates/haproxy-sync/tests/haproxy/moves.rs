@@ -44,8 +44,9 @@ pub(crate) async fn flips(count: usize) -> Row {
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
     let result = format!(
-        "{count} cordons and uncordons: p50 {:.1?}, p99 {:.1?}; PID and reloads unchanged; {good} requests, 0 lost",
+        "{count} cordons and uncordons: p50 {:.1?}, p90 {:.1?}, p99 {:.1?}; PID and reloads unchanged; {good} requests, 0 lost",
         at(50),
+        at(90),
         at(99)
     );
     Row { what: "cordon -> tracking server in drain", result }

@@ -87,7 +87,7 @@ pub(crate) async fn memory() -> Row {
     }
     assert!(sizes[1] < sizes[0] + 16, "{sizes:?} MiB");
     Row {
-        what: "300 nodes of 4 kB, of 40 kB (12 MB in all)",
+        what: "300 nodes of 4 kB, and of 40 kB each",
         result: format!("{} MiB, {} MiB resident", sizes[0], sizes[1]),
     }
 }
