@@ -94,7 +94,7 @@ impl Lab {
         let mut command = Command::new("haproxy");
         command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
-        // Its workers must not outlive a test that is killed.
+        // A group of its own: one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
         self.until("HAProxy runs", async || {
             self.processes().await.is_some_and(|processes| !processes.workers.is_empty())
