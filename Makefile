@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit lb-test e2e build image manifests tools
+.PHONY: help demo test lint unit lb-test haproxy-test e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
+
+haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (two minutes)
+	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
+	@cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

@@ -12,16 +12,27 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Exponential backoff with full jitter: each wait is drawn evenly from a window that doubles.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     window: Duration,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Backoff {
-    pub(crate) fn new() -> Self {
+    /// Starts with the shortest window.
+    pub fn new() -> Self {
         Self { window: FIRST }
     }
 
     /// The next wait.
+    pub fn wait(&mut self) -> Duration {
+        self.next()
+    }
+
     pub(crate) fn next(&mut self) -> Duration {
         let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(fastrand::f64());
         self.window = (self.window * 2).min(LONGEST);
@@ -29,7 +40,7 @@ impl Backoff {
     }
 
     /// Starts over, after a success that lasted.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.window = FIRST;
     }
 }

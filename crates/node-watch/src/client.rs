@@ -8,10 +8,14 @@
 //! TLS). What befalls the connection then befalls both: the Lease's heartbeat proves that the Node's watch is heard, too,
 //! even if something in between answers the kernel's questions for a server that is long gone.
 
+use crate::ear::{Ear, EarService};
 use crate::pulse::{PulseLayer, Stream};
 use crate::resolver::Resolver;
+use bytes::Bytes;
 use http::header::USER_AGENT;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,8 +23,10 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
+use std::sync::Arc;
 use std::time::Duration;
-use tower::ServiceBuilder;
+use tower::util::BoxCloneService;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,8 +71,34 @@ async fn config() -> Result<Config, ClientError> {
         .map_err(|error| ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) })
 }
 
+/// What reaches the API server, before anybody looks at what passes.
+type Transport = HyperClient<HttpsConnector<HttpConnector<Resolver>>, Body>;
+/// The same with somebody who does.
+type Seen = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
 /// A client whose every request and byte is seen by `pulse`.
 pub(crate) async fn build(pulse: PulseLayer) -> Result<Client, ClientError> {
+    assemble(|transport| boxed(pulse.layer(transport))).await
+}
+
+/// The agent's client for a companion of its: the same credentials, timeouts and bounds, with an ear of its own.
+pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
+    assemble(|transport| boxed(EarService::new(transport, ear))).await
+}
+
+fn boxed<S, B>(service: S) -> Seen
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    BoxCloneService::new(
+        service.map_response(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
+    )
+}
+
+async fn assemble(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientError> {
     let mut config = config().await?;
     config
         .headers
@@ -82,8 +114,7 @@ pub(crate) async fn build(pulse: PulseLayer) -> Result<Client, ClientError> {
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(unusable)?)
         .layer(config.extra_headers_layer().map_err(unusable)?)
-        .layer(pulse)
-        .service(hyper);
+        .service(see(hyper));
     Ok(Client::new(service, config.default_namespace))
 }
 

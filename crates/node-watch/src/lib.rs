@@ -7,6 +7,7 @@
 
 mod backoff;
 mod client;
+mod ear;
 mod follow;
 mod guard;
 mod lines;
@@ -18,7 +19,9 @@ mod pulse;
 mod reason;
 mod resolver;
 
-pub use client::ClientError;
+pub use backoff::Backoff;
+pub use client::{ClientError, connect};
+pub use ear::Ear;
 pub use metrics::WatchMetrics;
 
 use futures::future::join_all;

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Longest wait for the head of a response. A frozen API server accepts connections and never answers.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
+pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,7 @@ pub use agent::serve_agent;
 pub use app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, from_open_metrics};
 pub use service::Responding;
 
 // What other crates need to add their own metric families.

@@ -5,6 +5,8 @@ mod process;
 mod state;
 mod text;
 
+pub use text::from_open_metrics;
+
 pub(crate) use exposition::Exposition;
 
 use crate::route::{Code, Route};

@@ -1,0 +1,187 @@
+//! The configuration file: replaced whole or not at all.
+
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A configuration longer than this is not read back.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Why a file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("can't {what} {path}: {error}")]
+pub struct FileError {
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    error: io::Error,
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |error| FileError { what, path, error }
+}
+
+/// A file that is only ever replaced.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+}
+
+/// A new version beside the old one, on the disk and not in effect; removed when dropped.
+#[derive(Debug)]
+pub struct Candidate {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+/// The version that was in effect before; removed when dropped.
+#[derive(Debug)]
+pub struct Previous {
+    path: Option<PathBuf>,
+    target: PathBuf,
+}
+
+impl ConfigFile {
+    /// Names the file; it need not exist. A symbolic link is followed once, now: it is its target that is replaced.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it holds; none if there is no such file.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, FileError> {
+        match File::open(&self.path) {
+            Ok(file) => {
+                let mut bytes = Vec::new();
+                file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed("read", &self.path))?;
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read", &self.path)(error)),
+        }
+    }
+
+    /// Writes a new version beside the old one, down to the disk.
+    pub fn prepare(&self, bytes: &[u8]) -> Result<Candidate, FileError> {
+        let path = beside(&self.path, "new");
+        let candidate = Candidate { path, target: self.path.clone() };
+        // A leftover of a run that was killed; a symbolic link in its place must not be followed.
+        let _ = std::fs::remove_file(&candidate.path);
+        // The old file's permissions, or none for others: the head may hold passwords.
+        let mode = std::fs::metadata(&self.path).map_or(0o640, |old| old.permissions().mode() & 0o777);
+        let write = |path: &Path| {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+            file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        write(&candidate.path).map_err(failed("write", &candidate.path))?;
+        Ok(candidate)
+    }
+
+    /// Replaces the file without asking anybody.
+    pub fn replace(&self, bytes: &[u8]) -> Result<(), FileError> {
+        self.prepare(bytes)?.commit().map(drop)
+    }
+}
+
+impl Candidate {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts it in the old one's place, which is kept for [`Previous::restore`].
+    pub fn commit(self) -> Result<Previous, FileError> {
+        let kept = beside(&self.target, "previous");
+        let _ = std::fs::remove_file(&kept);
+        let kept = match std::fs::hard_link(&self.target, &kept) {
+            Ok(()) => Some(kept),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("keep the old version of", &self.target)(error)),
+        };
+        let previous = Previous { path: kept, target: self.target.clone() };
+        std::fs::rename(&self.path, &self.target).map_err(failed("replace", &self.target))?;
+        sync_directory(&self.target)?;
+        Ok(previous)
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Previous {
+    /// Puts the old version back; a file that was not there before is left.
+    pub fn restore(mut self) -> Result<(), FileError> {
+        if let Some(path) = self.path.take() {
+            std::fs::rename(&path, &self.target).map_err(failed("restore", &self.target))?;
+            sync_directory(&self.target)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Previous {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.nodegate-{suffix}"))
+}
+
+/// A rename is on the disk when its directory is.
+fn sync_directory(path: &Path) -> Result<(), FileError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let sync = || {
+        let handle = rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::fs::fsync(handle)
+    };
+    sync().map_err(|errno| failed("sync", directory)(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_in_effect_whole_or_not_at_all_and_can_be_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = ConfigFile::new(directory.path().join("haproxy.cfg"));
+        assert_eq!(file.read().unwrap(), None);
+        file.replace(b"one").unwrap();
+        let candidate = file.prepare(b"two").unwrap();
+        assert_eq!(file.read().unwrap().unwrap(), b"one");
+        let previous = candidate.commit().unwrap();
+        assert_eq!(file.read().unwrap().unwrap(), b"two");
+        previous.restore().unwrap();
+        assert_eq!(file.read().unwrap().unwrap(), b"one");
+        drop(file.prepare(b"three").unwrap());
+        let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let file = ConfigFile::new(PathBuf::from("/nowhere/haproxy.cfg"));
+        let error = file.replace(b"").unwrap_err().to_string();
+        assert!(error.starts_with("can't write /nowhere/.haproxy.cfg.nodegate-new: "), "{error}");
+    }
+}

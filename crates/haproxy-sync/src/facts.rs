@@ -1,0 +1,96 @@
+//! What the watches told us, in our own words: plain data, no Kubernetes types.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Whether a node may get new traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeState {
+    /// It may.
+    Ready,
+    /// It is healthy, and somebody is taking it out.
+    Draining,
+    /// Its kubelet is not ready, or has never said that it is.
+    #[default]
+    NotReady,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// `IPv4`
+    V4,
+    /// `IPv6`
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+/// A Node, as far as HAProxy is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Whether it may get traffic.
+    pub state: NodeState,
+    /// The annotation `nodegate.io/haproxy-weight`, as written.
+    pub weight: Option<String>,
+    /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
+    pub addresses: Vec<(String, IpAddr)>,
+}
+
+/// A port of a Service that every node listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// The Service's port.
+    pub port: u16,
+    /// The nodes' port.
+    pub node_port: u16,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+}
+
+/// A Service of type `NodePort` or `LoadBalancer`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// When it was created, in seconds since 1970.
+    pub created: i64,
+    /// Whether only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
+    pub local: bool,
+    /// `healthCheckNodePort`, if it has one.
+    pub health_port: Option<u16>,
+    /// Its address families, the first one first.
+    pub families: Vec<Family>,
+    /// Its ports.
+    pub ports: Vec<PortFacts>,
+    /// Its annotations under `nodegate.io/haproxy-`, without that prefix, as written.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl ServiceFacts {
+    /// `namespace/name`
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Everything that the watches told us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Nodes by name.
+    pub nodes: BTreeMap<String, Arc<NodeFacts>>,
+    /// Services by namespace and name.
+    pub services: BTreeMap<(String, String), Arc<ServiceFacts>>,
+}

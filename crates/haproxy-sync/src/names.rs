@@ -1,0 +1,33 @@
+//! Which names may go into a configuration file, and how ours are made.
+
+/// The backend whose servers are the nodes themselves; others track it.
+pub const NODES_BACKEND: &str = "nodegate_nodes";
+
+/// Whether a name from the API is what the API server promises: a DNS subdomain (RFC 1123). Nothing else is ever written
+/// into a configuration, so no name can end a line or begin a keyword.
+pub fn is_dns_name(name: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
+    let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let bytes = name.as_bytes();
+    name.len() <= 253 && bytes.iter().all(|c| inner(*c)) && outer(bytes.first()) && outer(bytes.last())
+}
+
+/// The name of a Service port's frontend and backend. Neither part can hold an underscore, so no two are the same.
+pub fn section(namespace: &str, service: &str, port: u16) -> String {
+    format!("k8s_{namespace}_{service}_{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_dns_names_pass() {
+        for good in ["a", "node-1", "ip-10-0-0-1.eu.example.com", "0"] {
+            assert!(is_dns_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "a_b", "A", "a b", "a\nb", "a#", "a;b", "ä", ".a", &"a".repeat(254)] {
+            assert!(!is_dns_name(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the watches hold between them.
+
+use crate::facts::{Facts, NodeFacts, ServiceFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A Service's namespace and name.
+pub type ServiceKey = (String, String);
+
+/// Everything observed, and whether it is complete.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What there is.
+    pub facts: Facts,
+    /// Services whose deletion the watch told by itself, since they were last seen.
+    pub deleted: BTreeSet<ServiceKey>,
+    /// Which lists have been complete once.
+    pub synced: BTreeSet<String>,
+}
+
+/// More deletions than this need not be remembered.
+const MAX_DELETED: usize = 10_000;
+
+impl Observed {
+    /// A Node was seen; true if that is news.
+    pub fn set_node(&mut self, node: NodeFacts) -> bool {
+        if self.facts.nodes.get(&node.name).is_some_and(|old| **old == node) {
+            return false;
+        }
+        self.facts.nodes.insert(node.name.clone(), Arc::new(node));
+        true
+    }
+
+    /// All Nodes were listed.
+    pub fn set_nodes(&mut self, nodes: BTreeMap<String, Arc<NodeFacts>>) {
+        self.facts.nodes = nodes;
+    }
+
+    /// A Node is gone.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        self.facts.nodes.remove(name).is_some()
+    }
+
+    /// A Service was seen; true if that is news.
+    pub fn set_service(&mut self, service: ServiceFacts) -> bool {
+        let key = (service.namespace.clone(), service.name.clone());
+        self.deleted.remove(&key);
+        if self.facts.services.get(&key).is_some_and(|old| **old == service) {
+            return false;
+        }
+        self.facts.services.insert(key, Arc::new(service));
+        true
+    }
+
+    /// All Services of a namespace (none: of all namespaces) were listed.
+    pub fn set_services(
+        &mut self,
+        namespace: Option<&str>,
+        services: BTreeMap<ServiceKey, Arc<ServiceFacts>>,
+    ) {
+        self.facts.services.retain(|(of, _), _| namespace.is_some_and(|namespace| of != namespace));
+        self.deleted.retain(|key| !services.contains_key(key));
+        self.facts.services.extend(services);
+    }
+
+    /// A Service is gone.
+    pub fn remove_service(&mut self, key: ServiceKey) -> bool {
+        let known = self.facts.services.remove(&key).is_some();
+        if known && self.deleted.len() < MAX_DELETED {
+            self.deleted.insert(key);
+        }
+        known
+    }
+}

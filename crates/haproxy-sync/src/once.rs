@@ -1,0 +1,80 @@
+//! `--once` and `--print`: what there is now, and no more.
+
+use crate::applier::{Applier, ApplyError};
+use crate::desired::Desired;
+use crate::guard::Held;
+use crate::layout::Layout;
+use crate::life::Life;
+use crate::metrics::Metrics;
+use crate::observed::Observed;
+use crate::plan::plan;
+use crate::render::render;
+use crate::report::Reported;
+use crate::shift::new_mover;
+use crate::sync::Setup;
+use crate::watch;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::channel;
+
+/// How long the API server is waited for.
+const ONCE: Duration = Duration::from_mins(1);
+
+/// Why the program could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The API server did not answer.
+    #[error("no complete list of Nodes and Services within {} s", ONCE.as_secs())]
+    NoFacts,
+    /// The configuration was not taken.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The servers could not be moved.
+    #[error(transparent)]
+    Move(#[from] crate::mover::MoveError),
+}
+
+/// The plan for what there is now.
+async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
+    let lists = setup.scope.lists();
+    let (sender, mut observed) = channel(Observed::default());
+    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::new(Metrics::default()));
+    let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
+    let facts = tokio::select! {
+        complete = tokio::time::timeout(ONCE, complete) => match complete {
+            Ok(Ok(observed)) => observed.facts.clone(),
+            _ => return Err(RunError::NoFacts),
+        },
+        () = watching => return Err(RunError::NoFacts),
+    };
+    let desired = plan(&facts, &setup.tools.policy);
+    Reported::default().report(&desired.problems, Held::default());
+    Ok(desired)
+}
+
+/// Applies what there is now, and ends.
+pub async fn once(setup: &Setup) -> Result<(), RunError> {
+    let desired = plan_once(setup).await?;
+    let tools = &setup.tools;
+    let mut mover = new_mover(tools, Arc::new(Metrics::default()));
+    let guess = Layout { desired: Arc::new(desired.clone()), ours: true, ..Layout::default() };
+    mover.save(&desired, &guess, true).await;
+    let mut applier = Applier::new(tools.clone());
+    let applied = applier.settle(&desired, false).await?;
+    tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
+    if let Some(layout) = applier.layout() {
+        mover.round(&desired, layout).await?;
+        mover.save(&desired, layout, true).await;
+    }
+    Ok(())
+}
+
+/// Renders what there is now.
+pub async fn print(setup: &Setup) -> Result<String, RunError> {
+    let desired = plan_once(setup).await?;
+    let tools = &setup.tools;
+    let template = Applier::read_template(tools.template.as_deref())?;
+    let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
+    Ok(render(&template, &desired, &tools.policy.check, state_file.as_deref()).map_err(ApplyError::from)?)
+}

@@ -1,0 +1,54 @@
+//! Asks HAProxy itself whether it can read a configuration.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// HAProxy reads 100,000 servers in a few seconds.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Why a configuration was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    /// HAProxy says no.
+    #[error("haproxy -c refuses the new configuration: {0}")]
+    Refused(String),
+    /// It can't be asked.
+    #[error("can't run {0} -c: {1}")]
+    Run(PathBuf, io::Error),
+    /// It takes too long.
+    #[error("haproxy -c takes longer than {} s", TIMEOUT.as_secs())]
+    Timeout,
+}
+
+/// Runs `haproxy -c` on a file, after those that HAProxy is started with before it.
+pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result<(), ValidateError> {
+    let mut command = Command::new(haproxy);
+    command.arg("-c");
+    for earlier in before {
+        command.arg("-f").arg(earlier);
+    }
+    command.arg("-f").arg(file).stdin(Stdio::null()).kill_on_drop(true);
+    let output = match tokio::time::timeout(TIMEOUT, command.output()).await {
+        Ok(output) => output.map_err(|error| ValidateError::Run(haproxy.to_owned(), error))?,
+        Err(_) => return Err(ValidateError::Timeout),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(ValidateError::Refused(telling(&String::from_utf8_lossy(&output.stderr))))
+}
+
+/// The first alerts of HAProxy's several lines.
+pub(crate) fn telling(stderr: &str) -> String {
+    let alerts: Vec<&str> = stderr
+        .lines()
+        .filter(|line| line.contains("[ALERT]"))
+        .map(|line| line.split_once(" : ").map_or(line, |(_, text)| text).trim())
+        .take(3)
+        .collect();
+    let text = if alerts.is_empty() { stderr.trim().to_owned() } else { alerts.join("; ") };
+    text.chars().filter(|c| !c.is_control()).take(600).collect()
+}

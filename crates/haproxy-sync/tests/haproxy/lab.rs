@@ -1,0 +1,347 @@
+//! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and the program between them.
+
+use nodegate_haproxy_sync::master::{Master, Processes};
+use nodegate_haproxy_sync::socket::Runtime;
+use nodegate_kube_sim::Sim;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Lab {
+    pub(crate) dir: TempDir,
+    pub(crate) sim: Sim,
+    pub(crate) config: PathBuf,
+    pub(crate) check_port: u16,
+    pub(crate) node_port: u16,
+    /// Agents that say "up ready" whatever happens; 0 for none.
+    pub(crate) agent_port: u16,
+    pub(crate) metrics_port: u16,
+    pub(crate) served: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
+    pub(crate) program: Option<Child>,
+    pub(crate) haproxy: Option<Child>,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Lab {
+    /// A cluster with so many nodes and nothing else; neither program runs yet.
+    pub(crate) async fn new(nodes: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::in_dir(nodes, dir.path().to_owned(), dir).await
+    }
+
+    /// The same with the configuration elsewhere.
+    pub(crate) async fn in_dir(nodes: usize, config_dir: PathBuf, dir: TempDir) -> Self {
+        let sim = Sim::builder().tls(true).start().await.unwrap();
+        sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        let served = Arc::new(Mutex::new(BTreeMap::new()));
+        let check_port = serve(Arc::default(), |_| true).await;
+        let node_port = serve(served.clone(), |_| true).await;
+        let lab = Self {
+            config: config_dir.join("haproxy.cfg"),
+            dir,
+            sim,
+            check_port,
+            node_port,
+            agent_port: 0,
+            metrics_port: free_port(),
+            served,
+            program: None,
+            haproxy: None,
+            arguments: Vec::new(),
+        };
+        for index in 0..nodes {
+            lab.add_node(index);
+        }
+        lab
+    }
+
+    pub(crate) fn add_node(&self, index: usize) {
+        self.sim.apply(node(index)).unwrap();
+    }
+
+    /// A Service whose every port is forwarded to the nodes' one application.
+    pub(crate) fn service(&self, name: &str, port: u16, annotations: &Value) -> Value {
+        service(name, port, self.node_port, annotations)
+    }
+
+    /// Both programs run, and these ports answer.
+    pub(crate) async fn start(&mut self, ports: &[u16]) {
+        self.start_program(&["--once"]);
+        let status = self.program.take().unwrap().wait().await.unwrap();
+        assert!(status.success(), "{}", self.log());
+        self.start_haproxy().await;
+        self.start_program(&[]);
+        for port in ports {
+            self.until(&format!("port {port} answers"), async || get(*port, PATIENCE).await.is_ok()).await;
+        }
+        self.until("the program is ready", async || self.is_ready().await).await;
+    }
+
+    pub(crate) async fn start_haproxy(&mut self) {
+        let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
+        // A group of its own: one signal reaches it and its workers.
+        self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
+        self.until("HAProxy runs", async || {
+            self.processes().await.is_some_and(|processes| !processes.workers.is_empty())
+        })
+        .await;
+    }
+
+    pub(crate) fn start_program(&mut self, more: &[&str]) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
+        command
+            .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
+            .arg("--config")
+            .arg(&self.config)
+            .arg("--master-socket")
+            .arg(self.master_socket())
+            .args([
+                "--check-port",
+                &self.check_port.to_string(),
+                "--agent-port",
+                &self.agent_port.to_string(),
+            ])
+            .args(["--check-interval", "500ms", "--listen", &format!("127.0.0.1:{}", self.metrics_port)])
+            .args(&self.arguments)
+            .args(more)
+            .stdin(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
+        self.program = Some(command.spawn().unwrap());
+    }
+
+    /// Makes an object as a user does.
+    pub(crate) async fn kubectl_create(&self, object: &Value) {
+        let file = self.dir.path().join("object.json");
+        std::fs::write(&file, object.to_string()).unwrap();
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(self.dir.path().join("kubeconfig")).args(["create", "-f"]).arg(&file);
+        let output = command.output().await.expect("kubectl runs (hack/install-tools)");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(crate) fn master_socket(&self) -> PathBuf {
+        self.dir.path().join("master.sock")
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.dir.path().join("program.log")
+    }
+
+    /// What both programs said.
+    pub(crate) fn log(&self) -> String {
+        let read = |name: &Path| std::fs::read_to_string(name).unwrap_or_default();
+        let haproxy = read(&self.dir.path().join("haproxy.log"));
+        let tail = |text: &str, most: usize| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(most)..].join("\n")
+        };
+        format!("--- program\n{}\n--- haproxy\n{}", tail(&read(&self.log_path()), 60), tail(&haproxy, 30))
+    }
+
+    pub(crate) fn master(&self) -> Master {
+        Master { socket: self.master_socket(), patience: PATIENCE }
+    }
+
+    pub(crate) async fn processes(&self) -> Option<Processes> {
+        self.master().processes().await.ok()
+    }
+
+    pub(crate) fn runtime(&self) -> Runtime {
+        Runtime::Master(self.master_socket())
+    }
+
+    /// A number from `show servers state`.
+    async fn column(&self, backend: &str, server: &str, at: usize) -> Option<u32> {
+        let text = self.runtime().ask(&format!("show servers state {backend}")).await.ok()?;
+        let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
+        line.split(' ').nth(at)?.parse().ok()
+    }
+
+    /// The administrative state of a server, with what it inherits from the one that it tracks.
+    pub(crate) async fn admin_state(&self, backend: &str, server: &str) -> Option<u32> {
+        self.column(backend, server, 6).await
+    }
+
+    pub(crate) async fn weight(&self, backend: &str, server: &str) -> Option<u32> {
+        self.column(backend, server, 7).await
+    }
+
+    /// Kills HAProxy with all its processes.
+    pub(crate) fn stop_haproxy(&mut self) {
+        if let Some(pid) = self.haproxy.as_ref().and_then(Child::id)
+            && let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed())
+        {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::CONT);
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        self.haproxy = None;
+    }
+
+    pub(crate) async fn is_draining(&self, backend: &str, server: &str) -> bool {
+        self.admin_state(backend, server).await.is_some_and(|state| state & 0x18 != 0)
+    }
+
+    pub(crate) async fn is_admin_ready(&self, backend: &str, server: &str) -> bool {
+        self.admin_state(backend, server).await == Some(0)
+    }
+
+    pub(crate) async fn is_ready(&self) -> bool {
+        http(self.metrics_port, "/readyz", PATIENCE).await.is_ok_and(|(status, _)| status == 200)
+    }
+
+    pub(crate) async fn metrics(&self) -> String {
+        http(self.metrics_port, "/metrics", PATIENCE).await.map(|(_, body)| body).unwrap_or_default()
+    }
+
+    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.metrics().await;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    }
+
+    /// Waits until something holds; a test that waits in vain tells what was said.
+    pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
+        let began = Instant::now();
+        while !holds().await {
+            assert!(began.elapsed() < PATIENCE, "waited in vain until {what}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        began.elapsed()
+    }
+
+    /// Memory of the program in KiB: resident now, and the most there was.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        (field("VmRSS:").unwrap_or_default(), field("VmHWM:").unwrap_or_default())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop_haproxy();
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+pub(crate) fn node_name(index: usize) -> String {
+    format!("node-{index:03}")
+}
+
+pub(crate) fn node(index: usize) -> Value {
+    let address = format!("127.1.{}.{}", index / 250, index % 250 + 1);
+    let mut node =
+        nodegate_kube_sim::make_node(&node_name(index), index, &nodegate_kube_sim::NodeShape::default());
+    node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);
+    node
+}
+
+pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "type": "NodePort", "selector": {"app": name},
+            "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// A port that nobody has: below those that the kernel gives to outgoing connections, of which there are many here.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 37;
+        let port = u16::try_from(21_000 + step % 11_000).unwrap();
+        if std::net::TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// An HTTP server on all addresses that counts by the address it was reached at.
+pub(crate) async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>, healthy: fn(IpAddr) -> bool) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let counts = counts.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                assert!(bytes > 0);
+                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+                *counts.lock().unwrap().entry(at).or_insert(0) += 1;
+                let status = if healthy(at) { "200 OK" } else { "503 Service Unavailable" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
+/// Agents of HAProxy's agent-check that have not heard of any drain.
+pub(crate) async fn stubborn_agents() -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let _ = stream.write_all(b"up ready\n").await;
+        }
+    });
+    port
+}
+
+/// One request on a connection of its own.
+pub(crate) async fn get(port: u16, patience: Duration) -> Result<(), String> {
+    match http(port, "/", patience).await {
+        Ok((200, _)) => Ok(()),
+        Ok((status, _)) => Err(format!("status {status}")),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) async fn http(port: u16, path: &str, patience: Duration) -> Result<(u16, String), String> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = tokio::time::timeout(patience, exchange).await.map_err(|_| "no answer".to_owned())?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    status.map(|status| (status, body)).ok_or_else(|| format!("not HTTP: {answer:?}"))
+}

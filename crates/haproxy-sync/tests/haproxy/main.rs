@@ -1,0 +1,47 @@
+//! The promises, against a real HAProxy. `make haproxy-test` prints them all as a table.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on says why and fails"
+)]
+
+mod faults;
+mod lab;
+mod moves;
+mod scale;
+mod structure;
+mod traffic;
+
+/// One line of the table.
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) result: String,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; make haproxy-test"]
+async fn table() {
+    let line = |row: Row| println!("| {:<44} | {:<108} |", row.what, row.result);
+    println!();
+    line(Row { what: "what", result: "result".to_owned() });
+    line(structure::appears().await);
+    line(structure::nodes_come_and_go().await);
+    line(structure::conflict_and_hostile_annotations().await);
+    line(structure::the_guard_holds().await);
+    line(moves::flips(100).await);
+    line(moves::states_survive_a_reload().await);
+    line(moves::stubborn_agent().await);
+    line(moves::local_traffic().await);
+    line(faults::broken_template().await);
+    line(faults::full_disk().await);
+    line(faults::refused_reload().await);
+    line(faults::frozen_worker().await);
+    line(faults::frozen_master().await);
+    line(faults::api_outage().await);
+    line(scale::memory().await);
+    for row in scale::scale(500, 200).await {
+        line(row);
+    }
+}

@@ -1,0 +1,184 @@
+//! Frontends and servers appear and vanish.
+
+use crate::Row;
+use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name};
+use crate::traffic::Traffic;
+use serde_json::json;
+use std::process::Command;
+use std::time::Instant;
+use tokio::io::AsyncWriteExt;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_made_with_kubectl_is_a_listening_frontend() {
+    appears().await;
+}
+
+pub(crate) async fn appears() -> Row {
+    let (first, second) = (free_port(), free_port());
+    let mut lab = Lab::new(2).await;
+    lab.sim.apply(lab.service("first", first, &json!({}))).unwrap();
+    lab.start(&[first]).await;
+    lab.kubectl_create(&lab.service("second", second, &json!({}))).await;
+    let took = lab.until("the new port answers", async || get(second, PATIENCE).await.is_ok()).await;
+    lab.until("a reload is counted", async || {
+        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
+    })
+    .await;
+    Row { what: "Service made with kubectl -> port answers", result: format!("{} ms", took.as_millis()) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_come_and_go_without_a_reload_and_no_request_is_lost() {
+    nodes_come_and_go().await;
+}
+
+pub(crate) async fn nodes_come_and_go() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(3).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let before = lab.processes().await.unwrap();
+    let traffic = Traffic::start(port);
+    lab.kubectl_create(&node(3)).await;
+    let began = Instant::now();
+    let new = std::net::IpAddr::from([127, 1, 0, 4]);
+    lab.until("the new node serves", async || lab.served.lock().unwrap().contains_key(&new)).await;
+    let took = began.elapsed();
+    let backend = format!("k8s_default_web_{port}");
+    lab.sim.cordon(&node_name(3));
+    lab.until("the new node drains", async || lab.is_draining(&backend, &node_name(3)).await).await;
+    lab.sim.delete_node(&node_name(0));
+    let gone = async || lab.admin_state(&backend, &node_name(0)).await.is_none();
+    lab.until("the old node is gone", gone).await;
+    lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending").await == Some(0.0)).await;
+    let (good, lost) = traffic.end().await;
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let after = lab.processes().await.unwrap();
+    assert_eq!(before, after, "no reload, the same worker\n{}", lab.log());
+    let result = format!("serves after {} ms; 0 reloads; {good} requests, 0 lost", took.as_millis());
+    Row { what: "Node made with kubectl; drained; one removed", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_service_keeps_its_port_and_a_hostile_annotation_writes_nothing() {
+    conflict_and_hostile_annotations().await;
+}
+
+pub(crate) async fn conflict_and_hostile_annotations() -> Row {
+    let (port, other) = (free_port(), free_port());
+    let mut lab = Lab::new(2).await;
+    let mut old = lab.service("old", port, &json!({}));
+    old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    lab.sim.apply(old).unwrap();
+    lab.start(&[port]).await;
+    let wants = json!({"nodegate.io/haproxy-port": port.to_string()});
+    lab.sim.apply(lab.service("a-young-one", other, &wants)).unwrap();
+    let evil = json!({
+        "nodegate.io/haproxy-balance": "roundrobin\n  server evil 192.0.2.1:80",
+        "nodegate.io/haproxy-mode": "tcp\nfrontend evil\n  bind :1",
+    });
+    lab.sim.apply(lab.service("evil", other, &evil)).unwrap();
+    lab.until("the other port answers", async || get(other, PATIENCE).await.is_ok()).await;
+    let text = std::fs::read_to_string(&lab.config).unwrap();
+    assert!(
+        !text.contains("evil\n") && !text.contains("192.0.2.1") && !text.contains("a-young-one"),
+        "{text}"
+    );
+    assert_eq!(
+        lab.metric("nodegate_haproxy_problems{kind=\"conflict\"}").await,
+        Some(1.0),
+        "{}",
+        lab.metrics().await
+    );
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"annotation\"}").await, Some(2.0));
+    Row {
+        what: "port conflict, hostile annotations",
+        result: "older keeps the port; 3 problems named; nothing injected".to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_list_does_not_empty_the_pool() {
+    the_guard_holds().await;
+}
+
+pub(crate) async fn the_guard_holds() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(3).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let traffic = Traffic::start(port);
+    // The API server comes back with an empty store.
+    lab.sim.kill().await;
+    for index in 0..3 {
+        lab.sim.delete_node(&node_name(index));
+    }
+    lab.sim.delete("services", "default", "web");
+    lab.sim.restart(true).await.unwrap();
+    let held = async |kind: &str| lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}")).await;
+    lab.until("all is held", async || {
+        held("nodes").await == Some(3.0) && held("services").await == Some(1.0)
+    })
+    .await;
+    // The same after a restart, when the file is all that is remembered.
+    lab.program.take().unwrap().kill().await.unwrap();
+    lab.start_program(&[]);
+    lab.until("it is refused", async || {
+        lab.metric("nodegate_haproxy_failures_total{kind=\"guard\"}").await.is_some()
+    })
+    .await;
+    let (good, lost) = traffic.end().await;
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    Row {
+        what: "API comes back empty; program restarted",
+        result: format!("all kept; {good} requests, 0 lost"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_written() {
+    let (stats, port) = (free_port(), free_port());
+    let mut lab = Lab::new(1).await;
+    let template = lab.dir.path().join("own.cfg.j2");
+    let own = format!(
+        "defaults\n  timeout connect 2s\n  timeout client 9s\n  timeout server 9s\nfrontend stats\n  mode http\n  \
+         bind :{stats}\n  stats enable\n  stats uri /\n{{% include \"sections\" %}}"
+    );
+    std::fs::write(&template, own).unwrap();
+    lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
+    lab.sim.apply(lab.service("thief", stats, &json!({}))).unwrap();
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let text = std::fs::read_to_string(&lab.config).unwrap();
+    assert!(!text.contains("thief"), "{text}");
+    assert!(lab.log().contains("the template binds port"), "{}", lab.log());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
+    command.env("KUBECONFIG", lab.dir.path().join("kubeconfig")).args([
+        "--print",
+        "--config",
+        "/nowhere/at/all",
+    ]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    check_metrics(&lab.metrics().await).await;
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
+    assert!(printed.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
+}
+
+/// Prometheus's own tool finds nothing to complain of.
+async fn check_metrics(text: &str) {
+    let mut promtool = tokio::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("promtool runs (hack/install-tools)");
+    let mut stdin = promtool.stdin.take().unwrap();
+    stdin.write_all(text.as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = promtool.wait_with_output().await.unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{text}");
+}
