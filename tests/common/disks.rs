@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Instant;
 
 /// As which the agent runs in a cluster: manifests/base.
 const UID: &str = "65532";
@@ -63,7 +64,7 @@ impl Disks {
             "this test mounts filesystems (where nobody else sees them) and must run as root"
         );
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
-        // From here on this is removed as an empty directory, or not at all.
+        // Kept: from here on it is removed as an empty directory, or not at all.
         let root = root.keep().canonicalize().unwrap();
         std::fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mut command = Command::new("unshare");
@@ -168,4 +169,13 @@ pub fn wait(agent: &Agent, check: &str, reason: &str) -> String {
         };
         matches.then_some(reply.body)
     })
+}
+
+/// Waits for so many more runs of this check.
+pub fn runs(agent: &Agent, check: &str, count: usize) {
+    let age = || agent.metric(&format!("nodegate_check_age_seconds{{check=\"{check}\"}}"));
+    for _ in 0..count {
+        let before = Instant::now();
+        until("a run", || age().filter(|age| *age < before.elapsed().as_secs_f64()));
+    }
 }

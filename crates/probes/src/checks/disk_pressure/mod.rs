@@ -110,7 +110,8 @@ impl DiskPressure {
         verdict(&table, &seen)
     }
 
-    /// The places in groups, each on a filesystem of its own.
+    /// The places in groups, each on a filesystem of its own. A link that was never followed yet counts with the
+    /// filesystem that it is in.
     fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&Place>> {
         let mut groups: Vec<(Option<Device>, Vec<&Place>)> = Vec::new();
         for place in &self.places {

@@ -165,7 +165,8 @@ mod tests {
         ) {
             let is_short = |share: Share, needs| share.shortage(Kind::Inodes, Percent(needs)).is_some();
             if !is_short(share, needs) {
-                prop_assert!(!is_short(Share { free: share.free.saturating_add(more), ..share }, needs));
+                let roomier = Share { free: share.free.saturating_add(more), ..share };
+                prop_assert!(!is_short(roomier, needs));
                 prop_assert!(!is_short(share, less.min(needs)));
             }
             prop_assert!(!is_short(share, 0));
