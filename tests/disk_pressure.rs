@@ -32,12 +32,12 @@ fn fails(agent: &Agent, reason: &str) {
     assert!(body.starts_with(expected), "{body}");
 }
 
-/// Leaves so many percent of the bytes of `/e`, give or take one.
+/// Leaves so many percent of the bytes of `/e`, and a half.
 fn leave(disks: &Disks, percent: u32) {
     disks.run(&format!(
         "set -- $(stat -f -c '%b %a %S' \"$ROOT/e\")
          rm -f \"$ROOT/e/fill\"
-         fallocate -l \"$(( ($1 * (100 - {percent}) / 100 - ($1 - $2)) * $3 ))\" \"$ROOT/e/fill\""
+         fallocate -l \"$(( ($1 * (995 - 10 * {percent}) / 1000 - ($1 - $2)) * $3 ))\" \"$ROOT/e/fill\""
     ));
 }
 
@@ -48,7 +48,7 @@ fn a_disk_filled_with_bytes_and_emptied() {
     passes(&node);
     passes(&own);
     leave(&disks, 5);
-    fails(&node, "% of bytes free, needs 10 %");
+    fails(&node, "/e: 5 % of bytes free, needs 10 %");
     passes(&own);
     disks.run("rm \"$ROOT/e/fill\"; head -c 1G /dev/zero >\"$ROOT/e/fill\" 2>/dev/null || true");
     fails(&node, "/e: 0 % of bytes free, needs 10 %");
@@ -85,9 +85,9 @@ fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
     let agent = agent(&disks, "rise=1");
     passes(&agent);
     leave(&disks, 12);
-    fails(&agent, "/var/lib/containerd: 1");
+    fails(&agent, "/var/lib/containerd: 12 % of bytes free, needs 15 %");
     leave(&disks, 5);
-    let body = wait(&agent, "disk_pressure", "/var/lib/containerd: ");
+    let body = wait(&agent, "disk_pressure", "/var/lib/containerd: 5 % of bytes free, needs 15 %");
     assert_eq!(body.matches("% of bytes").count(), 1, "{body}");
     leave(&disks, 30);
     passes(&agent);
@@ -113,11 +113,39 @@ fn an_image_of_an_operating_system_is_full_by_design() {
 }
 
 #[test]
+fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
+    let disks = Disks::start(
+        "mkdir \"$ROOT/t\"
+         mount -t tmpfs -o size=1m,nr_inodes=0 nodegate-test \"$ROOT/t\"
+         [ \"$(stat -f -c %c \"$ROOT/t\")\" = 0 ]",
+    );
+    let agent = agent(&disks, "paths=/t");
+    passes(&agent);
+    disks.run("head -c 2M /dev/zero >\"$ROOT/t/fill\" 2>/dev/null || true");
+    fails(&agent, "/t: 0 % of bytes free, needs 10 %");
+}
+
+#[test]
+fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
+    let disks = Disks::start(
+        "ext4 rw e
+         mkdir \"$ROOT/host\"
+         mount --bind \"$ROOT/e\" \"$ROOT/host\"
+         mount -o remount,bind,ro \"$ROOT/host\"",
+    );
+    let paths = "--check=disk_pressure:interval=100ms,paths=/";
+    let agent = disks.agent_of("/host", &["--checks=disk_pressure", paths]);
+    passes(&agent);
+    leave(&disks, 5);
+    fails(&agent, "/: 5 % of bytes free, needs 10 %");
+}
+
+#[test]
 fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
     let disks = Disks::start("ext4 rw e");
     let agent = agent(&disks, "paths=/e");
     leave(&disks, 1);
-    fails(&agent, "% of bytes free, needs 10 %");
+    fails(&agent, "/e: 1 % of bytes free, needs 10 %");
     disks.run("mount -o remount,ro \"$ROOT/e\"");
     passes(&agent);
 }
@@ -143,6 +171,15 @@ fn stuck(agent: &Agent) -> usize {
     samples.min().unwrap()
 }
 
+/// With a second and a half for the filesystems to answer, and another check.
+fn agent_that_waits(disks: &Disks, settings: &str) -> Agent {
+    disks.agent(&[
+        "--checks=disk_pressure,filesystem_ro",
+        &format!("--check=disk_pressure:interval=100ms,timeout=2s,{settings}"),
+        "--check=filesystem_ro:interval=100ms,paths=/e",
+    ])
+}
+
 #[test]
 fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
     let mut disks = Disks::start(
@@ -151,11 +188,7 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
          ln -s /hangs/a \"$ROOT/link\"",
     );
     let server = disks.serve("/from", "/hangs");
-    let agent = disks.agent(&[
-        "--checks=disk_pressure,filesystem_ro",
-        "--check=disk_pressure:interval=100ms,timeout=2s,paths=/hangs:/hangs/a:/hangs/b:/link:/e",
-        "--check=filesystem_ro:interval=100ms,paths=/e",
-    ]);
+    let agent = agent_that_waits(&disks, "paths=/hangs:/hangs/a:/hangs/b:/link:/e");
     passes(&agent);
     assert_eq!(stuck(&agent), 0);
 
@@ -170,11 +203,16 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
     assert!(agent.logged("/hangs: Timeout after 1s 500ms") > 0, "{}", agent.log_text());
     wait(&agent, "filesystem_ro", "");
     leave(&disks, 5);
-    let body = wait(&agent, "disk_pressure", "% of bytes free, needs 10 %");
-    assert!(body.contains("/hangs: Hung for ") && body.contains("s; /e: "), "{body}");
+    let body = wait(&agent, "disk_pressure", "; /e: 5 % of bytes free, needs 10 %");
+    assert!(body.contains("\"/hangs: Hung for "), "{body}");
     assert_eq!(agent.get("/livez").status, 200);
 
+    let late = agent_that_waits(&disks, "paths=/hangs/a:/hangs/b:/e,limits=/e=0%/0%");
+    fails(&late, "/hangs/a: Hung for ");
+    assert_eq!(stuck(&late), 1, "started when it hung already");
+
     signal(server, Signal::CONT);
+    passes(&late);
     disks.run("rm \"$ROOT/e/fill\"");
     passes(&agent);
     assert_eq!(stuck(&agent), 0);
