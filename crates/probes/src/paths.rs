@@ -3,19 +3,21 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The most that one check looks at.
-const MAX: usize = 64;
-
 /// Paths of the host, separated by colons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paths(pub(crate) Vec<PathBuf>);
+
+impl Paths {
+    /// The most that one check looks at.
+    pub(crate) const MAX: usize = 64;
+}
 
 impl FromStr for Paths {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let paths: Vec<PathBuf> = text.split(':').map(PathBuf::from).collect();
-        let fits = paths.len() <= MAX && paths.iter().all(|path| path.is_absolute());
+        let fits = paths.len() <= Self::MAX && paths.iter().all(|path| path.is_absolute());
         if fits {
             Ok(Self(paths))
         } else {

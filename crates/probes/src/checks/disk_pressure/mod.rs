@@ -1,0 +1,344 @@
+//! `disk_pressure`: the disks of this node have room for what runs on it.
+
+mod room;
+mod settings;
+
+use self::room::{IMAGES, Limits, NODE, Room, Shortage};
+use self::settings::LimitSettings;
+use crate::dedicated::Dedicated;
+use crate::host_root::HostRoot;
+use crate::mounts::{Device, Mount, MountTable};
+use crate::options::OptionKey;
+use crate::paths::Paths;
+use crate::probe::{Probe, Run};
+use crate::registry::{Constructor, Context};
+use futures::future::join_all;
+use nodegate_readiness::Outcome;
+use rustix::fs::fstatvfs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Where the kubelet writes, and everybody who has no disk of their own.
+const OF_NODE: [&str; 2] = ["/", "/var/lib/kubelet"];
+
+/// Where containerd, CRI-O, Docker, k3s and RKE2, k0s and `MicroK8s` have their images. No deeper than anybody may look.
+const OF_IMAGES: [&str; 6] = [
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/rancher",
+    "/var/lib/k0s",
+    "/var/snap/microk8s",
+];
+
+const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
+const LIMITS: OptionKey = OptionKey::new::<LimitSettings>("limits");
+
+pub(crate) const CONSTRUCTOR: Constructor =
+    Constructor { options: &[PATHS, LIMITS], new: |context| Arc::new(DiskPressure::new(context)) };
+
+struct DiskPressure {
+    host: HostRoot,
+    table: Dedicated,
+    places: Vec<Place>,
+    /// How long the filesystems have to answer: less than the whole run has, so that it can say which one did not.
+    patience: Duration,
+}
+
+/// A path that is looked at.
+struct Place {
+    path: PathBuf,
+    limits: Limits,
+    /// Of its own, so that one that hangs keeps no other from being looked at.
+    thread: Dedicated,
+    /// Where links led to last time: a link to a filesystem that hangs can't be followed any more.
+    real: Arc<Mutex<PathBuf>>,
+}
+
+/// What a look at one place gave.
+enum Seen<'a> {
+    Room(&'a Place, Room),
+    Trouble(&'a Place, String),
+}
+
+/// A shortage and where it is.
+struct Finding<'a> {
+    path: &'a Path,
+    device: Option<Device>,
+    shortage: Shortage,
+}
+
+impl Probe for DiskPressure {
+    fn run(&self) -> Run<'_> {
+        Box::pin(self.look())
+    }
+}
+
+// === impl DiskPressure ===
+
+impl DiskPressure {
+    fn new(context: &Context<'_>) -> Self {
+        let LimitSettings(limits) = context.options.get(LIMITS.name()).unwrap_or_default();
+        let paths = context.options.get(PATHS.name()).map(|Paths(paths)| paths);
+        Self {
+            host: context.host.clone(),
+            table: Dedicated::new("disk_pressure"),
+            places: places(paths, &limits).map(|(path, limits)| Place::new(path, limits)).collect(),
+            patience: context.timeout * 3 / 4,
+        }
+    }
+
+    async fn look(&self) -> Outcome {
+        let deadline = Instant::now() + self.patience;
+        let host = self.host.clone();
+        let table = match self.table.run(move || MountTable::read(&host)).await {
+            Ok(Ok(table)) => table,
+            Ok(Err(error)) => return Outcome::Fail(format!("NoMountTable: {error}")),
+            Err(why) => return why.into(),
+        };
+        let seen = join_all(self.by_filesystem(&table).into_iter().map(|places| self.ask(places, deadline)));
+        let seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
+        if seen.is_empty() {
+            return Outcome::Fail(format!(
+                "NothingToMeasure: none of the paths exists; is --host-root={} the host's /?",
+                self.host.as_path().display()
+            ));
+        }
+        verdict(&table, &seen)
+    }
+
+    /// The places in groups, each on a filesystem of its own. A link that was never followed yet counts with the
+    /// filesystem that it is in.
+    fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&Place>> {
+        let mut groups: Vec<(Option<Device>, Vec<&Place>)> = Vec::new();
+        for place in &self.places {
+            let device = table.holder(&place.real()).map(|mount| mount.device);
+            match groups.iter_mut().find(|(of, _)| *of == device) {
+                Some((_, group)) => group.push(place),
+                None => groups.push((device, vec![place])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// One after the other, and no more after one that did not answer: the next would hang as well.
+    async fn ask<'a>(&'a self, places: Vec<&'a Place>, deadline: Instant) -> Vec<Seen<'a>> {
+        let mut seen = Vec::new();
+        for place in places {
+            let (host, path, real) = (self.host.clone(), place.path.clone(), Arc::clone(&place.real));
+            let call = place.thread.run(move || measure(&host, &path, &real));
+            let trouble = match timeout_at(deadline, call).await {
+                Ok(Ok(Ok(Some(room)))) => {
+                    seen.push(Seen::Room(place, room));
+                    continue;
+                }
+                Ok(Ok(Ok(None))) => continue,
+                Ok(Ok(Err(error))) => {
+                    seen.push(Seen::Trouble(place, error.to_string()));
+                    continue;
+                }
+                Ok(Err(why)) => why.to_string(),
+                Err(_) => format!("Timeout after {}", humantime::format_duration(self.patience)),
+            };
+            seen.push(Seen::Trouble(place, trouble));
+            break;
+        }
+        seen
+    }
+}
+
+/// The paths with what each of them needs: those that are set or the usual ones, and those that have a limit of their
+/// own.
+fn places(
+    set: Option<Vec<PathBuf>>,
+    limits: &[(PathBuf, Limits)],
+) -> impl Iterator<Item = (PathBuf, Limits)> {
+    let usual = || OF_NODE.iter().chain(&OF_IMAGES).map(PathBuf::from).collect();
+    let mut paths: Vec<PathBuf> = set.unwrap_or_else(usual);
+    paths.extend(limits.iter().map(|(path, _)| path.clone()));
+    let mut known: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        if !known.contains(&path) {
+            known.push(path);
+        }
+    }
+    let of_images = |path: &Path| OF_IMAGES.iter().any(|images| path.starts_with(images));
+    known.into_iter().map(move |path| {
+        let own = limits.iter().find(|(other, _)| *other == path).map(|(_, limits)| *limits);
+        let needs = own.unwrap_or(if of_images(&path) { IMAGES } else { NODE });
+        (path, needs)
+    })
+}
+
+/// Looks at one path; nothing if it does not exist.
+fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Option<Room>> {
+    let file = match host.locate(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        file => file?,
+    };
+    let led_to = host.real_path(&file).unwrap_or_else(|_| path.to_owned());
+    *real.lock().unwrap_or_else(PoisonError::into_inner) = led_to;
+    Ok(Some(fstatvfs(&file)?.into()))
+}
+
+fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
+    let mut findings: Vec<Finding<'_>> = Vec::new();
+    let mut reasons = Vec::new();
+    for seen in seen {
+        match seen {
+            Seen::Trouble(place, why) => reasons.push(format!("{}: {why}", place.path.display())),
+            Seen::Room(place, room) => {
+                let mount = table.holder(&place.real());
+                if mount.as_ref().is_some_and(takes_no_writes) {
+                    continue;
+                }
+                let device = mount.map(|mount| mount.device);
+                for shortage in room.shortages(place.limits) {
+                    add(&mut findings, Finding { path: &place.path, device, shortage });
+                }
+            }
+        }
+    }
+    reasons.extend(findings.iter().map(|found| format!("{}: {}", found.path.display(), found.shortage)));
+    if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join("; ")) }
+}
+
+/// An image of an operating system is full on the day when it is built, and stays so. What `statvfs` says of it would
+/// be of the agent's own mount, through which a container has everything read-only; and a read-only mount of a
+/// filesystem that others write to can still fill up.
+fn takes_no_writes(mount: &Mount<'_>) -> bool {
+    mount.is_read_only_by_nature() || mount.is_filesystem_read_only()
+}
+
+/// Of several paths on one filesystem the one that needs most is told.
+fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
+    let same = |known: &&mut Finding<'_>| {
+        let (a, b) = (known.shortage, new.shortage);
+        known.device == new.device && (a.kind, a.total) == (b.kind, b.total)
+    };
+    match findings.iter_mut().find(same) {
+        Some(known) if known.shortage.needs >= new.shortage.needs => {}
+        Some(known) => *known = new,
+        None => findings.push(new),
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn new(path: PathBuf, limits: Limits) -> Self {
+        let real = Arc::new(Mutex::new(path.clone()));
+        Self { path, limits, thread: Dedicated::new("disk_pressure"), real }
+    }
+
+    fn real(&self) -> PathBuf {
+        self.real.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room::{Percent, Share};
+    use super::*;
+    use crate::options::Options;
+
+    const TABLE: &str = "\
+1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 8:2 / /var/lib ro - xfs /dev/sda2 rw
+3 1 7:0 / /usr rw - squashfs /dev/loop0 ro
+4 1 0:30 / /os ro - overlay composefs ro
+";
+
+    /// Each path with what it has free of a hundred, bytes and inodes.
+    fn reasons(seen: &[(&str, u64, u64)]) -> Option<String> {
+        let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
+        let places: Vec<Place> =
+            places(Some(paths), &[]).map(|(path, limits)| Place::new(path, limits)).collect();
+        let share = |free| Share { free, total: 100 };
+        let seen = seen.iter().zip(&places).map(|((_, bytes, inodes), place)| {
+            Seen::Room(place, Room { bytes: share(*bytes), inodes: share(*inodes) })
+        });
+        match verdict(&MountTable::of(TABLE), &seen.collect::<Vec<_>>()) {
+            Outcome::Fail(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn each_path_needs_what_the_kubelet_would_evict_below() {
+        assert_eq!(reasons(&[("/", 10, 5), ("/var/lib/containerd/x", 15, 5)]), None);
+        assert_eq!(
+            reasons(&[("/", 9, 4), ("/var/lib/kubelet", 9, 5)]).unwrap(),
+            "/: 9 % of bytes free, needs 10 %; /: 4 % of inodes free, needs 5 %; \
+             /var/lib/kubelet: 9 % of bytes free, needs 10 %"
+        );
+    }
+
+    #[test]
+    fn a_filesystem_is_told_once_by_the_path_that_needs_most() {
+        let full = [("/var/lib/kubelet", 4, 50), ("/var/lib/containerd", 4, 50), ("/var/lib/docker", 4, 50)];
+        assert_eq!(reasons(&full).unwrap(), "/var/lib/containerd: 4 % of bytes free, needs 15 %");
+    }
+
+    #[test]
+    fn what_nobody_can_write_to_is_full_by_design() {
+        assert_eq!(reasons(&[("/usr", 0, 0), ("/os", 0, 0)]), None);
+        assert!(reasons(&[("/var/lib/x", 0, 99)]).is_some(), "a read-only mount of a writable filesystem");
+    }
+
+    #[test]
+    fn limits_replace_what_is_usual_and_add_paths() {
+        let LimitSettings(limits) = "/var/lib/docker=1%/0%:/data=20%".parse().unwrap();
+        let all: Vec<_> = places(None, &limits).collect();
+        assert_eq!(all.len(), OF_NODE.len() + OF_IMAGES.len() + 1);
+        let bytes = |path: &str| all.iter().find(|(known, _)| known == Path::new(path)).unwrap().1.bytes;
+        let found = ["/", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/data"].map(bytes);
+        assert_eq!(found, [10, 10, 15, 1, 20].map(Percent));
+        let only: Vec<_> = places(Some(vec!["/a".into(), "/a".into()]), &[]).collect();
+        assert_eq!(only, [(PathBuf::from("/a"), NODE)]);
+    }
+
+    fn probe(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
+        let mut options = Options::default();
+        for (key, value) in set {
+            options.set(*key, value).unwrap();
+        }
+        let host = HostRoot::new(host).unwrap();
+        DiskPressure::new(&Context { host: &host, options: &options, timeout: Duration::from_mins(1) })
+    }
+
+    #[tokio::test]
+    async fn missing_paths_are_skipped_unless_all_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = directory.path();
+        std::fs::create_dir(host.join("data")).unwrap();
+        let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
+        assert_eq!(probe(host, &set).run().await, Outcome::Pass);
+        let Outcome::Fail(reason) = probe(host, &set[..1]).run().await else { panic!("nothing was there") };
+        assert!(reason.starts_with("NothingToMeasure: none of the paths exists"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_place_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let probe = probe(directory.path(), &[(PATHS, "/:/b")]);
+        let (release, stuck) = std::sync::mpsc::channel::<()>();
+        let (enter, mut entered) = tokio::sync::mpsc::channel(1);
+        let call = probe.places[0].thread.run(move || {
+            enter.blocking_send(()).unwrap();
+            stuck.recv()
+        });
+        tokio::select! {
+            _ = call => panic!("it can't come back yet"),
+            began = entered.recv() => began.unwrap(),
+        }
+        let Outcome::Fail(reason) = probe.run().await else { panic!("it hangs") };
+        assert_eq!(reason, "/: Hung for 0s");
+        drop(release);
+    }
+}

@@ -1,0 +1,72 @@
+//! What the operator wants to be free, path by path.
+
+use super::room::{Limits, NODE};
+use crate::paths::Paths;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// `/var/lib/kubelet=5%/2%:/data=20%`: bytes, and inodes if not as usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LimitSettings(pub(super) Vec<(PathBuf, Limits)>);
+
+const TAKES: &str = "takes <path>=<bytes>%[/<inodes>%], separated by \":\", at most 64, each path once, e.g. \
+                     /var/lib/kubelet=5%/2%:/data=20%; 0% is never too little";
+
+impl FromStr for LimitSettings {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let set: Option<Vec<_>> = text.split(':').map(one).collect();
+        let set = set.ok_or(TAKES)?;
+        let once =
+            |(at, (path, _)): (usize, &(PathBuf, _))| set.iter().skip(at + 1).all(|(other, _)| other != path);
+        if set.len() <= Paths::MAX && set.iter().enumerate().all(once) { Ok(Self(set)) } else { Err(TAKES) }
+    }
+}
+
+fn one(text: &str) -> Option<(PathBuf, Limits)> {
+    // The last one: a path may hold others.
+    let (path, limits) = text.rsplit_once('=')?;
+    let (bytes, inodes) = match limits.split_once('/') {
+        Some((bytes, inodes)) => (bytes, inodes.parse().ok()?),
+        None => (limits, NODE.inodes),
+    };
+    let path = PathBuf::from(path);
+    path.is_absolute().then_some((path, Limits { bytes: bytes.parse().ok()?, inodes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::Percent;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn inodes_are_as_usual_unless_they_are_set() {
+        let LimitSettings(set) = "/var/lib/kubelet=5%/2%:/a=b=20%:/=0%/0%".parse().unwrap();
+        let limits = |bytes, inodes| Limits { bytes: Percent(bytes), inodes: Percent(inodes) };
+        let expected = [("/var/lib/kubelet", limits(5, 2)), ("/a=b", limits(20, 5)), ("/", limits(0, 0))];
+        assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for bad in
+            ["", "/", "/=", "/=5", "5%", "=5%", "a=5%", "/=5%/", "/=5%/2%/1%", "/=101%", "/=5%:", "/=5%:/=6%"]
+        {
+            assert_eq!(bad.parse::<LimitSettings>(), Err(TAKES), "{bad}");
+        }
+        let many: Vec<String> = (0..65).map(|n| format!("/{n}=5%")).collect();
+        assert!(many.join(":").parse::<LimitSettings>().is_err());
+        assert!(many[1..].join(":").parse::<LimitSettings>().is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[/a:=%0-9]{0,30}") {
+            if let Ok(LimitSettings(set)) = text.parse() {
+                prop_assert!(set.iter().all(|(path, _)| path.is_absolute()));
+            }
+        }
+    }
+}
