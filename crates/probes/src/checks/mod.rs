@@ -1,5 +1,6 @@
 //! The checks, one a file.
 
+pub(crate) mod container_runtime;
 pub(crate) mod filesystem_ro;
 pub(crate) mod http;
 pub(crate) mod kube_proxy;
