@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// In a mount namespace of its own: whatever it mounts is gone with it, and is never below a directory that a test removes.
-const UNSHARE: &str = "/usr/bin/unshare";
+/// It ends with the thread that started it, whatever ends that. It is in a mount namespace of its own: what it mounts is gone
+/// with it, and never below a directory that a test removes.
+const WRAPPED: &[&str] =
+    &["--pdeathsig=KILL", "/usr/bin/unshare", "--mount", "--propagation=private", PROGRAM];
+
+const SETPRIV: &str = "/usr/bin/setpriv";
 
 const PROGRAM: &str = "/usr/bin/containerd";
 
@@ -98,9 +102,14 @@ disabled_plugins = {disabled:?}
     /// Starts it again after [`Containerd::kill`].
     pub fn restart(&mut self) {
         let log = fs::File::create(self.path("log")).unwrap();
-        let mut command = Command::new(UNSHARE);
-        command.args(["--mount", "--propagation=private", PROGRAM, "--config"]);
-        command.arg(self.path("config.toml")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut command = Command::new(SETPRIV);
+        command
+            .args(WRAPPED)
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         self.running = Some(command.spawn().expect("containerd starts"));
         until("containerd to listen", || {
             let child = self.running.as_mut().unwrap();
@@ -114,9 +123,8 @@ disabled_plugins = {disabled:?}
     /// Gives it a network, which it sees without a restart.
     pub fn configure_cni(&self) {
         let network = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"ptp"}]}"#;
-        // It reads a file as soon as it sees it, so it must see all of it at once.
-        fs::write(self.path("10-test.conflist"), network).unwrap();
-        fs::rename(self.path("10-test.conflist"), self.path("cni/10-test.conflist")).unwrap();
+        // Written in place: containerd 1.6 takes no notice of a file that is moved there.
+        fs::write(self.path("cni/10-test.conflist"), network).unwrap();
     }
 
     pub fn unconfigure_cni(&self) {
@@ -138,7 +146,7 @@ disabled_plugins = {disabled:?}
 
     /// An agent that is told its socket; `user` is what setpriv makes of it, nothing for root.
     pub fn agent(&self, user: &str) -> Agent {
-        let mut command = Command::new("/usr/bin/setpriv");
+        let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(self.program());
         let socket = self.socket();
         command.arg(format!("--check=container_runtime:socket={}", socket.display()));
