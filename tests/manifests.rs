@@ -222,7 +222,7 @@ fn the_host_checks_see_the_node_and_get_the_sockets_group_and_nothing_more() {
     }
     let settings = Settings::read();
     assert!(settings.default_of("NODEGATE_HOST_ROOT").is_some(), "src/args.rs has no NODEGATE_HOST_ROOT");
-    let mut expected = install();
+    let mut expected = overlay("");
     let pod = expected.pod_mut();
     pod["securityContext"]["supplementalGroups"] = json!([0]);
     pod["volumes"] = json!([{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]);
