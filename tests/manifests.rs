@@ -243,6 +243,35 @@ fn who_watches_services_adds_the_right_to_their_slices() {
 }
 
 #[test]
+fn the_host_checks_see_the_node_and_get_the_sockets_group_and_nothing_more() {
+    let with = overlay("components: [manifests/components/host-checks]");
+    for object in &with.0 {
+        knows_every_field(object);
+    }
+    let settings = Settings::read();
+    assert!(settings.default_of("NODEGATE_HOST_ROOT").is_some(), "src/args.rs has no NODEGATE_HOST_ROOT");
+    let mut expected = overlay("");
+    let pod = expected.pod_mut();
+    pod["securityContext"]["supplementalGroups"] = json!([0]);
+    pod["volumes"] = json!([{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]);
+    let container = &mut pod["containers"][0];
+    container["volumeMounts"] = json!([{
+        "name": "host",
+        "mountPath": "/host",
+        "readOnly": true,
+        "mountPropagation": "HostToContainer",
+    }]);
+    let mut env = container.every("/env").to_vec();
+    env.push(json!({"name": "NODEGATE_HOST_ROOT", "value": "/host"}));
+    env.sort_by_key(|variable| variable.at("/name").to_string());
+    container["env"] = env.into();
+    let mut with = with;
+    let rendered = with.pod_mut().pointer_mut("/containers/0/env").and_then(Value::as_array_mut).unwrap();
+    rendered.sort_by_key(|variable| variable.at("/name").to_string());
+    assert_eq!(with.0, expected.0);
+}
+
+#[test]
 fn an_overlay_takes_the_image_from_elsewhere() {
     let manifests = overlay(
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
@@ -299,6 +328,12 @@ impl Manifests {
 
     fn pod(&self) -> &Value {
         self.the("DaemonSet", "nodegate").at("/spec/template/spec")
+    }
+
+    fn pod_mut(&mut self) -> &mut Value {
+        let mut objects = self.0.iter_mut();
+        let daemon_set = objects.find(|object| object.at("/kind") == "DaemonSet").unwrap();
+        daemon_set.pointer_mut("/spec/template/spec").unwrap()
     }
 }
 

@@ -144,7 +144,8 @@ fn a_node_that_lets_everybody_ping() {
     }
     let agent = lab.agent(NAME);
     passes(&agent);
-    let (mute, speak) = ("iptables -I INPUT -i rt0 -p icmp -j DROP", "iptables -D INPUT -i rt0 -p icmp -j DROP");
+    let (mute, speak) =
+        ("iptables -I INPUT -i rt0 -p icmp -j DROP", "iptables -D INPUT -i rt0 -p icmp -j DROP");
     falls_silent(&lab, &agent, mute, speak);
 }
 

@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod containerd;
 pub mod disks;
 pub mod netns;
 pub mod poll;

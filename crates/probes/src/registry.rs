@@ -1,6 +1,8 @@
 //! The checks that exist: one visible list.
 
-use crate::checks::{disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936};
+use crate::checks::{
+    container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
+};
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
 use crate::probe::Probe;
@@ -24,6 +26,7 @@ static KNOWN: &[Definition] = &[
     Definition { name: "okd_router_1936", defaults: USUAL, constructor: okd_router_1936::CONSTRUCTOR },
     Definition { name: "kubelet", defaults: USUAL, constructor: kubelet::CONSTRUCTOR },
     Definition { name: "kube_proxy", defaults: USUAL, constructor: kube_proxy::CONSTRUCTOR },
+    Definition { name: "container_runtime", defaults: USUAL, constructor: container_runtime::CONSTRUCTOR },
     Definition { name: "filesystem_ro", defaults: USUAL, constructor: filesystem_ro::CONSTRUCTOR },
     Definition { name: "disk_pressure", defaults: USUAL, constructor: disk_pressure::CONSTRUCTOR },
     Definition { name: "network", defaults: USUAL, constructor: network::CONSTRUCTOR },

@@ -1,5 +1,6 @@
 //! The checks, one a file.
 
+pub(crate) mod container_runtime;
 pub(crate) mod disk_pressure;
 pub(crate) mod filesystem_ro;
 pub(crate) mod http;

@@ -1,0 +1,247 @@
+//! `container_runtime`: the container runtime of this node answers and calls itself and its network ready.
+
+mod cri;
+
+use self::cri::{CallError, RuntimeStatus};
+use crate::dedicated::{Dedicated, NoAnswer};
+use crate::host_root::{HostRoot, by_descriptor};
+use crate::options::OptionKey;
+use crate::probe::{Probe, Run};
+use crate::registry::Constructor;
+use nodegate_readiness::Outcome;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use tokio::net::UnixStream;
+
+/// Where the runtimes listen by default. What only a kubelet would use comes first: a containerd at the usual place may be
+/// Docker's, beside the one that k3s brings along or below cri-dockerd.
+const USUAL: [&str; 6] = [
+    "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+    "/run/containerd/containerd.sock",
+];
+
+/// What the kubelet, too, wants to be true before it calls the node Ready. Runtimes may have more conditions; containerd 2
+/// has one that is false when somebody uses a deprecated feature.
+const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
+
+const SOCKET: OptionKey = OptionKey::new::<Socket>("socket");
+
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[SOCKET],
+    new: |context| {
+        let set = context.options.get::<Socket>(SOCKET.name()).map(|Socket(path)| vec![path]);
+        Arc::new(ContainerRuntime {
+            host: context.host.clone(),
+            paths: set.unwrap_or_else(|| USUAL.iter().map(PathBuf::from).collect()),
+            thread: Dedicated::new("cri_socket"),
+        })
+    },
+};
+
+/// The path of a socket as an operator sets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Socket(PathBuf);
+
+impl FromStr for Socket {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // As crictl and the kubelet write it.
+        let path = Path::new(text.strip_prefix("unix://").unwrap_or(text));
+        let fits = path.is_absolute();
+        fits.then(|| Self(path.to_owned())).ok_or("takes a path of the host, e.g. /run/crio/crio.sock")
+    }
+}
+
+struct ContainerRuntime {
+    host: HostRoot,
+    /// Where a socket is looked for, in this order.
+    paths: Vec<PathBuf>,
+    /// A socket may be set that is on a dead filesystem.
+    thread: Dedicated,
+}
+
+/// Why the runtime could not be asked, or did not answer.
+#[derive(Debug, thiserror::Error)]
+enum Unasked {
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    #[error("NoSocket: {0}")]
+    NoSocket(String),
+    #[error("PermissionDenied: {}", .0.display())]
+    Denied(PathBuf),
+    #[error("ConnectionRefused: {}", .0.display())]
+    Refused(PathBuf),
+    #[error("NotAccepting: {}", .0.display())]
+    NotAccepting(PathBuf),
+    #[error("ConnectionFailed: {path} ({error})", path = .0.display(), error = .1)]
+    Io(PathBuf, io::Error),
+    #[error("{error}: {path}", path = .0.display(), error = .1)]
+    Call(PathBuf, CallError),
+}
+
+impl Probe for ContainerRuntime {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            match self.ask().await {
+                Ok(status) => judge(&status),
+                Err(error) => Outcome::Fail(error.to_string()),
+            }
+        })
+    }
+}
+
+impl ContainerRuntime {
+    /// Asks the first runtime there is. A socket behind which something speaks gRPC but no CRI is none, such as that of
+    /// Docker's containerd, which has it turned off; unless there is nothing else.
+    async fn ask(&self) -> Result<RuntimeStatus, Unasked> {
+        let mut last = None;
+        for (path, file) in self.sockets().await? {
+            match Self::status(&path, file?).await {
+                Err(error @ Unasked::Call(_, CallError::NotCri)) => last = last.or(Some(error)),
+                result => return result,
+            }
+        }
+        Err(last.unwrap_or_else(|| self.none()))
+    }
+
+    /// The sockets that exist, or can't be looked at.
+    async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, Unasked>)>, NoAnswer> {
+        let (host, paths) = (self.host.clone(), self.paths.clone());
+        let look = move || {
+            let mut found = Vec::new();
+            for path in paths {
+                match locate(&host, &path) {
+                    Ok(file) => found.push((path, Ok(file))),
+                    Err(error) if is_absence(&error) => {}
+                    Err(error) => found.push((path.clone(), Err(Unasked::of(path, error)))),
+                }
+            }
+            found
+        };
+        self.thread.run(look).await
+    }
+
+    async fn status(path: &Path, file: OwnedFd) -> Result<RuntimeStatus, Unasked> {
+        // By descriptor: the path may be longer than the 107 bytes that an address takes, and its links are the host's.
+        let stream = UnixStream::connect(by_descriptor(&file)).await;
+        let stream = stream.map_err(|error| Unasked::of(path.to_owned(), error))?;
+        cri::status(stream).await.map_err(|error| Unasked::Call(path.to_owned(), error))
+    }
+
+    fn none(&self) -> Unasked {
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        Unasked::NoSocket(paths.join(", "))
+    }
+}
+
+/// `/var/run` is a link to `/run` on most hosts, and a directory of its own on some.
+fn locate(host: &HostRoot, path: &Path) -> io::Result<OwnedFd> {
+    match (host.locate(path), path.strip_prefix("/run")) {
+        (Err(error), Ok(below)) if is_absence(&error) => host.locate(Path::new("/var/run").join(below)),
+        (result, _) => result,
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl Unasked {
+    /// What the kernel says about a socket.
+    fn of(path: PathBuf, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied(path),
+            io::ErrorKind::ConnectionRefused => Self::Refused(path),
+            // It was there a moment ago.
+            io::ErrorKind::NotFound => Self::NoSocket(path.display().to_string()),
+            // The queue of a listener that has taken no connection for long: one that hangs.
+            io::ErrorKind::WouldBlock => Self::NotAccepting(path),
+            _ => Self::Io(path, error),
+        }
+    }
+}
+
+/// The runtime's verdict on itself.
+fn judge(status: &RuntimeStatus) -> Outcome {
+    let failing = REQUIRED.iter().filter_map(|required| {
+        match status.conditions.iter().find(|condition| condition.r#type == *required) {
+            None => Some(format!("{required}: not reported")),
+            Some(condition) if condition.status => None,
+            Some(condition) if condition.reason.is_empty() && condition.message.is_empty() => {
+                Some(format!("{required}=False"))
+            }
+            Some(condition) => {
+                let words = [*required, &condition.reason, &condition.message];
+                let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+                Some(words.join(": "))
+            }
+        }
+    });
+    let reasons: Vec<String> = failing.collect();
+    if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cri::RuntimeCondition;
+    use super::*;
+
+    fn status(conditions: &[(&str, bool, &str, &str)]) -> RuntimeStatus {
+        let condition = |(kind, status, reason, message): &(&str, bool, &str, &str)| RuntimeCondition {
+            r#type: (*kind).to_owned(),
+            status: *status,
+            reason: (*reason).to_owned(),
+            message: (*message).to_owned(),
+        };
+        RuntimeStatus { conditions: conditions.iter().map(condition).collect() }
+    }
+
+    fn fail(reason: &str) -> Outcome {
+        Outcome::Fail(reason.to_owned())
+    }
+
+    #[test]
+    fn both_conditions_are_needed_and_no_other() {
+        let runtime = ("RuntimeReady", true, "", "");
+        let network = ("NetworkReady", true, "", "");
+        let deprecated = ("ContainerdHasNoDeprecationWarnings", false, "DeprecationWarning", "…");
+        assert_eq!(judge(&status(&[runtime, network, deprecated])), Outcome::Pass);
+        let no_cni = ("NetworkReady", false, "NetworkPluginNotReady", "cni plugin not initialized");
+        let without = "NetworkReady: NetworkPluginNotReady: cni plugin not initialized";
+        assert_eq!(judge(&status(&[runtime, no_cni])), fail(without));
+        let both = status(&[no_cni, ("RuntimeReady", false, "", "")]);
+        assert_eq!(judge(&both), fail(&format!("RuntimeReady=False; {without}")));
+        assert_eq!(
+            judge(&RuntimeStatus::default()),
+            fail("RuntimeReady: not reported; NetworkReady: not reported")
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_socket_the_places_are_named_and_fit_into_a_reason() {
+        let empty = tempfile::tempdir().unwrap();
+        let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
+        let context = crate::Context { host: &host, options: &options, timeout: std::time::Duration::MAX };
+        let Outcome::Fail(reason) = (CONSTRUCTOR.new)(&context).run().await else { panic!("it passed") };
+        assert!(reason.starts_with("NoSocket: /run/crio/crio.sock, /run/cri-dockerd.sock, "), "{reason}");
+        assert!(reason.len() < 256, "longer ones are cut: {reason}");
+    }
+
+    #[test]
+    fn a_socket_is_a_path_of_the_host() {
+        let path = Socket("/run/x.sock".into());
+        assert_eq!("/run/x.sock".parse(), Ok(path.clone()));
+        assert_eq!("unix:///run/x.sock".parse(), Ok(path));
+        for bad in ["", "x.sock", "unix://x", "tcp://127.0.0.1:1"] {
+            assert!(bad.parse::<Socket>().is_err(), "{bad}");
+        }
+    }
+}
