@@ -1,9 +1,9 @@
 //! Finding and reaching something by host and port.
 
-use crate::dedicated::Dedicated;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use nodegate_readiness::Outcome;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use tokio::net::TcpStream;
 
@@ -21,7 +21,6 @@ pub struct HostPort {
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     to: HostPort,
-    resolver: Dedicated,
 }
 
 /// Why there was no connection; the text is the check's reason.
@@ -73,10 +72,10 @@ impl FromStr for HostPort {
 
 impl Connector {
     pub(crate) fn new(to: HostPort) -> Self {
-        Self { to, resolver: Dedicated::new("resolve") }
+        Self { to }
     }
 
-    /// Opens a connection. Bounded by the check's timeout; dropping it leaves nothing but a lookup that can't be ended.
+    /// Opens a connection. Bounded by the check's timeout; dropping it leaves nothing behind.
     pub(crate) async fn connect(&self) -> Result<TcpStream, ConnectError> {
         let addresses = self.addresses().await?;
         TcpStream::connect(addresses.as_slice()).await.map_err(|error| match error.kind() {
@@ -90,19 +89,16 @@ impl Connector {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        // getaddrinfo can't be cancelled and waits for a dead nameserver longer than any sane timeout.
-        let lookup = move || {
-            let found = (host.as_str(), port).to_socket_addrs()?;
-            Ok::<_, io::Error>(found.take(MAX_ADDRESSES).collect::<Vec<_>>())
-        };
-        let unresolved =
-            |why: &dyn std::fmt::Display| ConnectError::Name(format!("{} ({why})", self.to.host));
-        match self.resolver.run(lookup).await {
-            Ok(Ok(addresses)) if addresses.is_empty() => Err(unresolved(&"no address")),
-            Ok(Ok(addresses)) => Ok(addresses),
-            Ok(Err(error)) => Err(unresolved(&error)),
-            Err(error) => Err(unresolved(&error)),
-        }
+        let unresolved = |why: &dyn std::fmt::Display| ConnectError::Name(format!("{host} ({why})"));
+        // Not the C library's: a static binary has none that works everywhere, and its lookup can't be cancelled. Built
+        // for each run, so that a changed resolv.conf needs no restart.
+        let resolver = TokioResolver::builder_tokio()
+            .and_then(ResolverBuilder::build)
+            .map_err(|error| unresolved(&error))?;
+        let found = resolver.lookup_ip(host.as_str()).await.map_err(|error| unresolved(&error))?;
+        let addresses: Vec<_> =
+            found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, port)).collect();
+        if addresses.is_empty() { Err(unresolved(&"no address")) } else { Ok(addresses) }
     }
 }
 
