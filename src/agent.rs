@@ -3,16 +3,16 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
+use crate::ports::Ports;
 use crate::services::WatchedServices;
 use crate::settings::Settings;
 use crate::timekeeper;
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
 use nodegate_probes::Runner;
 use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
-use nodegate_server::{Activate, App, BindError, Limits, Listener, Metrics, ServeError, Wiring};
+use nodegate_server::{Activate, App, BindError, Metrics, ServeError, Wiring};
 use std::future::Future;
 use std::io;
-use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
@@ -82,54 +82,26 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         .spawn(move || background.block_on(in_background(watch, startup, timekeeper)))
         .map_err(starting("background thread"))?;
 
-    let limits = Limits {
-        connections: settings.max_connections,
-        drain_timeout: settings.shutdown_grace,
-        ..Limits::default()
-    };
     runtime("server runtime")?.block_on(async {
         let shutdown = Shutdown::listen()?;
         wait_for_truth(&board, started, settings.startup_grace).await;
-        let listener = nodegate_server::bind(settings.listen_address, settings.listen_port)?;
-        let bind_agent = |port: NonZeroU16| nodegate_server::bind(settings.listen_address, port.get());
-        let agent_listener = settings.agent_port.map(bind_agent).transpose()?;
+        let agent_port = settings.ports.agent_port;
+        let ports = Ports::bind(settings.ports)?;
         board.open(timeline.at(Instant::now()), SystemTime::now());
         opened.send_replace(true);
-        let address = listener.local_addr().map_err(starting("server"))?;
+        let address = ports.address().map_err(starting("server"))?;
         tracing::info!(
             %address,
-            agent_port = settings.agent_port.map(NonZeroU16::get),
+            agent_port,
+            metrics_addr = ports.metrics_address().map(display),
             node = board.node_name(),
             version = env!("CARGO_PKG_VERSION"),
             "listening"
         );
-        serve(listener, agent_listener, Arc::new(app), limits, shutdown).await?;
+        ports.serve(Arc::new(app), shutdown.requested()).await?;
         tracing::info!("bye");
         Ok(())
     })
-}
-
-/// Serves HTTP and agent checks until a signal ends both.
-async fn serve(
-    listener: Listener,
-    agent_listener: Option<Listener>,
-    app: Arc<App>,
-    limits: Limits,
-    shutdown: Shutdown,
-) -> Result<(), ServeError> {
-    let (closing, mut closed) = watch::channel(false);
-    let requested = async move {
-        shutdown.requested().await;
-        closing.send_replace(true);
-    };
-    let http = nodegate_server::serve(listener, app.clone(), limits, requested);
-    let Some(agent_listener) = agent_listener else { return http.await };
-    let too = async move {
-        // The sender only goes away when HTTP has ended.
-        let _ = closed.wait_for(|closed| *closed).await;
-    };
-    tokio::try_join!(http, nodegate_server::serve_agent(agent_listener, app, limits, too))?;
-    Ok(())
 }
 
 /// What is told of each change of verdict.

@@ -55,6 +55,29 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_AGENT_PORT", value_name = "PORT", default_value = "25002")]
     pub(crate) agent_port: String,
 
+    /// Which clients are answered, on --listen-port and on --agent-port: networks and addresses of both families, e.g.
+    /// 10.0.0.0/24,192.168.1.7; empty means everybody. Connections of others are closed before a byte is read. Those from
+    /// the node itself are always answered: the kubelet's probes come from there
+    #[arg(
+        long,
+        env = "NODEGATE_ALLOW_FROM",
+        value_name = "LIST",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) allow_from: String,
+
+    /// A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the
+    /// page); it answers all other paths, too. --allow-from does not apply to it
+    #[arg(
+        long,
+        env = "NODEGATE_METRICS_ADDR",
+        value_name = "IP:PORT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) metrics_addr: String,
+
     /// How many connections may be open at once; above that the one idle for longest is closed
     #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value = "1024")]
     pub(crate) max_connections: String,

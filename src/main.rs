@@ -5,6 +5,7 @@
 mod agent;
 mod args;
 mod logging;
+mod ports;
 mod services;
 mod settings;
 mod timekeeper;

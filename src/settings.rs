@@ -2,11 +2,12 @@
 
 use crate::args::Args;
 use crate::logging::{LogFilter, LogFormat};
+use crate::ports::PortSettings;
 use crate::services::KUBE_PROXY;
 use nodegate_probes::{HostRoot, OwnChecks, Probes, Settings as ProbeSettings};
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -17,14 +18,8 @@ const MAX_SERVICES: usize = 16;
 pub(crate) struct Settings {
     /// `None` if `NODE_NAME` is not set: not an error, but every answer says so.
     pub(crate) node_name: Option<String>,
-    /// `None` for all addresses of both families.
-    pub(crate) listen_address: Option<IpAddr>,
-    pub(crate) listen_port: u16,
-    /// `None` if no agent-check is to be answered.
-    pub(crate) agent_port: Option<NonZeroU16>,
-    pub(crate) max_connections: usize,
+    pub(crate) ports: PortSettings,
     pub(crate) startup_grace: Duration,
-    pub(crate) shutdown_grace: Duration,
     pub(crate) policy: Policy,
     pub(crate) probes: Probes,
     pub(crate) catalog: Catalog,
@@ -76,41 +71,9 @@ impl Settings {
     fn parse_all(args: &Args, wrong: &mut Mistakes, probes: Probes, catalog: Catalog) -> Option<Self> {
         // No `?` before every setting has been looked at.
         let node_name = wrong.parse("node-name", "NODE_NAME", &args.node_name, node_name);
-        let listen_address = wrong.parse(
-            "listen-address",
-            "NODEGATE_LISTEN_ADDRESS",
-            &args.listen_address,
-            |value| match value {
-                "::" => Ok(None),
-                _ => value.parse().map(Some).map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7"),
-            },
-        );
-        let listen_port = wrong.parse("listen-port", "LISTEN_PORT", &args.listen_port, |value| {
-            value.parse().map_err(|_| "takes a port from 1 to 65535, or 0 for any free one")
-        });
-        let agent_port = wrong.parse("agent-port", "NODEGATE_AGENT_PORT", &args.agent_port, |value| {
-            match value.parse() {
-                // Ports are shared so that a new agent can take over: half of the probes would get the wrong protocol.
-                Ok(port) if port != 0 && Some(port) == listen_port => {
-                    Err("takes another port than --listen-port")
-                }
-                Ok(port) => Ok(NonZeroU16::new(port)),
-                Err(_) => Err("takes a port from 1 to 65535, or 0 for none"),
-            }
-        });
-        let max_connections =
-            wrong.parse("max-connections", "NODEGATE_MAX_CONNECTIONS", &args.max_connections, |value| {
-                match value.parse() {
-                    Ok(count @ 1..=100_000) => Ok(count),
-                    _ => Err("takes a number from 1 to 100000"),
-                }
-            });
+        let ports = ports(args, wrong);
         let startup_grace =
             wrong.parse("startup-grace", "NODEGATE_STARTUP_GRACE", &args.startup_grace, |value| {
-                duration(value, Duration::ZERO, Duration::from_mins(5))
-            });
-        let shutdown_grace =
-            wrong.parse("shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", &args.shutdown_grace, |value| {
                 duration(value, Duration::ZERO, Duration::from_mins(5))
             });
         let policy = policy(args, wrong);
@@ -128,12 +91,8 @@ impl Settings {
         let log_filter = wrong.parse("log", "RUST_LOG", &args.log, str::parse);
         Some(Self {
             node_name: node_name?,
-            listen_address: listen_address?,
-            listen_port: listen_port?,
-            agent_port: agent_port?,
-            max_connections: max_connections?,
+            ports: ports?,
             startup_grace: startup_grace?,
-            shutdown_grace: shutdown_grace?,
             policy: policy?,
             probes,
             default_checks: default_checks?,
@@ -156,6 +115,53 @@ impl Settings {
         ids.dedup();
         ids
     }
+}
+
+fn ports(args: &Args, wrong: &mut Mistakes) -> Option<PortSettings> {
+    let listen_address =
+        wrong.parse("listen-address", "NODEGATE_LISTEN_ADDRESS", &args.listen_address, |value| match value {
+            "::" => Ok(None),
+            _ => value.parse().map(Some).map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7"),
+        });
+    let listen_port = wrong.parse("listen-port", "LISTEN_PORT", &args.listen_port, |value| {
+        value.parse().map_err(|_| "takes a port from 1 to 65535, or 0 for any free one")
+    });
+    let agent_port = wrong.parse("agent-port", "NODEGATE_AGENT_PORT", &args.agent_port, |value| {
+        match value.parse() {
+            // Ports are shared so that a new agent can take over: half of the probes would get the wrong protocol.
+            Ok(port) if port != 0 && Some(port) == listen_port => {
+                Err("takes another port than --listen-port")
+            }
+            Ok(port) => Ok(NonZeroU16::new(port)),
+            Err(_) => Err("takes a port from 1 to 65535, or 0 for none"),
+        }
+    });
+    let allow_from = wrong.parse("allow-from", "NODEGATE_ALLOW_FROM", &args.allow_from, str::parse);
+    let metrics_addr = wrong.parse("metrics-addr", "NODEGATE_METRICS_ADDR", &args.metrics_addr, |value| {
+        metrics_addr(value, [listen_port, agent_port.flatten().map(NonZeroU16::get)])
+    });
+    let max_connections = wrong.parse(
+        "max-connections",
+        "NODEGATE_MAX_CONNECTIONS",
+        &args.max_connections,
+        |value| match value.parse() {
+            Ok(count @ 1..=100_000) => Ok(count),
+            _ => Err("takes a number from 1 to 100000"),
+        },
+    );
+    let shutdown_grace =
+        wrong.parse("shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", &args.shutdown_grace, |value| {
+            duration(value, Duration::ZERO, Duration::from_mins(5))
+        });
+    Some(PortSettings {
+        listen_address: listen_address?,
+        listen_port: listen_port?,
+        agent_port: agent_port?,
+        allow_from: allow_from?,
+        metrics_addr: metrics_addr?,
+        max_connections: max_connections?,
+        shutdown_grace: shutdown_grace?,
+    })
 }
 
 /// The Services to watch, each once.
@@ -215,6 +221,21 @@ fn node_name(value: &str) -> Result<Option<String>, &'static str> {
         Ok(Some(value.to_owned()))
     } else {
         Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
+    }
+}
+
+/// An address whose port is not one of those in use: ports are shared so that a new agent can take over, so half of the
+/// requests would come to the wrong listener.
+fn metrics_addr(value: &str, taken: [Option<u16>; 2]) -> Result<Option<SocketAddr>, &'static str> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    match value.parse::<SocketAddr>() {
+        Ok(address) if address.port() != 0 && taken.contains(&Some(address.port())) => {
+            Err("takes another port than --listen-port and --agent-port")
+        }
+        Ok(address) => Ok(Some(address)),
+        Err(_) => Err("takes an IP address and a port, e.g. 127.0.0.1:25003 or [::]:25003"),
     }
 }
 

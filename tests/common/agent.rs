@@ -152,8 +152,13 @@ impl Agent {
     /// Asks it to end, and waits for that.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
-        let status = until("the agent to end", || self.child.try_wait().unwrap());
+        let status = self.wait_end();
         (status, self.log_text())
+    }
+
+    /// Waits until it has ended by itself, or by a signal that it was sent.
+    pub fn wait_end(&mut self) -> ExitStatus {
+        until("the agent to end", || self.child.try_wait().unwrap())
     }
 }
 

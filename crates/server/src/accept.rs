@@ -4,6 +4,7 @@ use crate::agent;
 use crate::app::App;
 use crate::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use crate::connections::{Connections, Place};
+use crate::door::{Caller, Door};
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::service::Session;
@@ -12,7 +13,6 @@ use crate::stream::Stream;
 use hyper::server::conn::http1;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -71,6 +71,7 @@ pub(crate) struct Server {
     app: Arc<App>,
     limits: Limits,
     protocol: Protocol,
+    door: Door,
     connections: Arc<Connections>,
 }
 
@@ -100,8 +101,9 @@ enum Accepted {
 
 impl Server {
     pub(crate) fn new(app: Arc<App>, limits: Limits, protocol: Protocol) -> Self {
-        let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
-        Self { app, limits, protocol, connections }
+        let door = Door::new(limits.allow_from.clone(), Arc::clone(&app.metrics));
+        let connections = Arc::new(Connections::new(limits.clone(), Arc::clone(&app.metrics)));
+        Self { app, limits, protocol, door, connections }
     }
 
     async fn accept_until(&self, socket: &AsyncFd<TcpListener>, shutdown: impl Future<Output = ()>) {
@@ -156,8 +158,9 @@ impl Server {
 
     fn accept_batch(&self, listener: &TcpListener) -> Accepted {
         for _ in 0..BATCH {
-            match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => self.start(socket.into()),
+            match self.door.accept(listener) {
+                Ok(Caller::Welcome(socket)) => self.start(socket),
+                Ok(Caller::Stranger(client)) => self.door.deny(client, self.app.now()),
                 Err(Errno::WOULDBLOCK) => return Accepted::Empty,
                 // The kernel looks for a descriptor before it looks into the queue.
                 Err(Errno::MFILE | Errno::NFILE) if !somebody_waits(listener) => return Accepted::Empty,
@@ -180,7 +183,7 @@ impl Server {
         let app = Arc::clone(&self.app);
         let task = match &self.protocol {
             Protocol::Http(http) => {
-                let session = Session { app, activity };
+                let session = Session { app, activity, elsewhere: self.limits.elsewhere };
                 tokio::spawn(converse(http.serve_connection(stream, session), place))
             }
             Protocol::Agent => tokio::spawn(agent::answer(app, stream, place)),

@@ -6,9 +6,11 @@
 
 mod accept;
 mod agent;
+mod allow_from;
 mod app;
 mod backoff;
 mod connections;
+mod door;
 mod draft;
 mod limits;
 mod listener;
@@ -21,6 +23,7 @@ mod stream;
 
 pub use accept::{ServeError, serve};
 pub use agent::serve_agent;
+pub use allow_from::{AllowFrom, BadAllowFrom};
 pub use app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};

@@ -1,10 +1,16 @@
-//! What one client may cost the others.
+//! Whom and what a listener answers, and what one client may cost the others.
 
+use crate::allow_from::AllowFrom;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The limits of a server.
-#[derive(Clone, Copy, Debug)]
+/// The limits of a listener.
+#[derive(Clone, Debug)]
 pub struct Limits {
+    /// Which clients are answered. Those on this node always are.
+    pub allow_from: AllowFrom,
+    /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
+    pub elsewhere: Option<SocketAddr>,
     /// The most connections at a time; one more evicts the one that has been idle for the longest time.
     pub connections: usize,
     /// How long a client may take to send the head of a request, from its first byte, or from the connection's start.
@@ -20,6 +26,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            allow_from: AllowFrom::EVERYBODY,
+            elsewhere: None,
             connections: 1024,
             header_timeout: Duration::from_secs(5),
             // nginx's default; longer than the probe interval of any load balancer.

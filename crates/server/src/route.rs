@@ -49,6 +49,11 @@ impl Route {
         }
     }
 
+    /// Whether it is for people and for Prometheus, and tells more than a load balancer needs to know.
+    pub(crate) fn tells_everything(self) -> bool {
+        matches!(self, Self::Metrics | Self::Status | Self::Page)
+    }
+
     /// The value of the label `path`.
     pub(crate) fn label(self) -> &'static str {
         match self {

@@ -22,6 +22,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::future::Future;
 use std::mem;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ const ACTIVATION_SLACK: Duration = Duration::from_millis(500);
 
 const NOT_FOUND: &str =
     "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json or /\n";
+const NOT_FOUND_HERE: &str = "not found; try /health, /nodecheck, /nodename, /livez or /readyz\n";
 
 /// The endpoints of a Service behind this node, for load balancers that weigh nodes by it.
 static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
@@ -44,6 +46,8 @@ static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-w
 pub(crate) struct Session {
     pub(crate) app: Arc<App>,
     pub(crate) activity: Arc<Activity>,
+    /// See [`Limits::elsewhere`](crate::Limits::elsewhere).
+    pub(crate) elsewhere: Option<SocketAddr>,
 }
 
 impl Service<Request<Incoming>> for Session {
@@ -54,7 +58,7 @@ impl Service<Request<Incoming>> for Session {
     fn call(&self, request: Request<Incoming>) -> Responding {
         let now = self.app.now();
         let body_left = !request.body().is_end_stream();
-        match self.app.respond(request, now) {
+        match self.app.respond_here(request, now, self.elsewhere) {
             Either::Left(response) => {
                 self.activity.end(now, body_left);
                 Either::Left(response)
@@ -74,7 +78,17 @@ impl Service<Request<Incoming>> for Session {
 
 impl App {
     /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
-    pub fn respond<B: Body>(self: &Arc<Self>, mut request: Request<B>, now: Moment) -> Responding {
+    pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> Responding {
+        self.respond_here(request, now, None)
+    }
+
+    /// Answers a request where `elsewhere` answers what is for people and for Prometheus.
+    fn respond_here<B: Body>(
+        self: &Arc<Self>,
+        mut request: Request<B>,
+        now: Moment,
+        elsewhere: Option<SocketAddr>,
+    ) -> Responding {
         let route = Route::of(request.method(), request.uri().path());
         let open_metrics = route == Route::Metrics && accepts_open_metrics(request.headers());
         let mut draft = Draft::new(mem::take(request.headers_mut()));
@@ -91,6 +105,10 @@ impl App {
             }
         }
         let query = request.uri().query().unwrap_or_default();
+        if let (Some(address), true) = (elsewhere, route.tells_everything()) {
+            let moved = format!("not here: --metrics-addr has moved it to {address}\n");
+            return self.at_once(route, draft.text(StatusCode::NOT_FOUND, moved));
+        }
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(draft, route, query, now),
             Route::NodeName => self.node_name(draft),
@@ -100,6 +118,7 @@ impl App {
             Route::Metrics => self.metrics(draft, open_metrics),
             Route::Status => self.status(draft, query, now),
             Route::Page => self.page(draft, now),
+            Route::Other if elsewhere.is_some() => draft.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => draft.text(StatusCode::NOT_FOUND, NOT_FOUND),
         };
         self.at_once(route, response)

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Client, DEADLINE, Response, Scenario, eventually};
 use nodegate_readiness::CheckId;
-use nodegate_server::{Activate, Limits};
+use nodegate_server::{Activate, AllowFrom, Limits};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -230,6 +230,8 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
 
 /// Never in the way of a test on a slow machine.
 const PATIENT: Limits = Limits {
+    allow_from: AllowFrom::EVERYBODY,
+    elsewhere: None,
     connections: 1024,
     header_timeout: DEADLINE,
     idle_timeout: DEADLINE,

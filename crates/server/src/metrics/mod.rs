@@ -32,6 +32,7 @@ pub struct Metrics {
     fail_open: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
+    denied: AtomicU64,
     evicted: AtomicU64,
     refused: AtomicU64,
     flips: Mutex<FlipCounts>,
@@ -76,6 +77,10 @@ impl Metrics {
 
     pub(crate) fn closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn denied(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn evicted(&self) {

@@ -123,6 +123,9 @@ impl StateCollector {
 
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         gauge(encoder, "connections", "Open connections")?.encode_gauge(&self.metrics.connections())?;
+        let denied = self.metrics.denied.load(Ordering::Relaxed);
+        let help = "Connections closed at once because --allow-from does not name their client";
+        counter(encoder, "connections_denied", help, denied)?;
         let evicted = self.metrics.evicted.load(Ordering::Relaxed);
         counter(
             encoder,

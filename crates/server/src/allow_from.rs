@@ -1,0 +1,121 @@
+//! Which clients are answered.
+
+use ipnet::{IpNet, Ipv4Net};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The networks whose clients are answered; empty means everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowFrom(Vec<IpNet>);
+
+/// A list that is not one of networks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAllowFrom {
+    /// This part of it is neither a network nor an address.
+    #[error(
+        "{0:?} is neither; takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64"
+    )]
+    Part(String),
+    /// Nothing but separators. What allows nobody or everybody by mistake is refused.
+    #[error("names nobody; takes a list of networks and addresses, or is left empty for everybody")]
+    Nobody,
+}
+
+impl AllowFrom {
+    /// All clients.
+    pub const EVERYBODY: Self = Self(Vec::new());
+
+    /// Whether all clients are answered.
+    pub fn is_everybody(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a client of this address is answered; an IPv4 one also as a dual-stack socket shows it.
+    pub(crate) fn contains(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
+    }
+}
+
+impl FromStr for AllowFrom {
+    type Err = BadAllowFrom;
+
+    fn from_str(text: &str) -> Result<Self, BadAllowFrom> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let networks = parts
+            .map(|part| network(part).ok_or_else(|| BadAllowFrom::Part(part.to_owned())))
+            .collect::<Result<Vec<_>, _>>()?;
+        if networks.is_empty() && !text.is_empty() {
+            return Err(BadAllowFrom::Nobody);
+        }
+        Ok(Self(networks))
+    }
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
+    Some(canonical(network))
+}
+
+/// An IPv4 network written as one of IPv6 (`::ffff:10.0.0.0/104`) would match nobody: clients are compared as IPv4.
+fn canonical(network: IpNet) -> IpNet {
+    const MAPPED: u8 = 96;
+    match (network.addr().to_canonical(), network.prefix_len().checked_sub(MAPPED)) {
+        (IpAddr::V4(address), Some(prefix)) if matches!(network, IpNet::V6(_)) => {
+            Ipv4Net::new(address, prefix).map_or(network, IpNet::V4)
+        }
+        _ => network,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(list: &str, client: &str) -> bool {
+        list.parse::<AllowFrom>().unwrap().contains(client.parse().unwrap())
+    }
+
+    #[test]
+    fn networks_and_addresses_of_both_families() {
+        let list = "10.0.0.0/24, 192.168.1.7,,fd00::/64,2001:db8::1";
+        for client in ["10.0.0.0", "10.0.0.255", "192.168.1.7", "fd00::ffff", "2001:db8::1"] {
+            assert!(allows(list, client), "{client}");
+        }
+        for client in ["10.0.1.0", "9.255.255.255", "192.168.1.8", "fd00:0:0:1::", "2001:db8::2", "::"] {
+            assert!(!allows(list, client), "{client}");
+        }
+        assert!(allows("0.0.0.0/0", "203.0.113.9") && !allows("0.0.0.0/0", "fd00::1"));
+        assert!(allows("::/0", "fd00::1"));
+        assert!(allows("10.0.0.7/24", "10.0.0.9"), "host bits are no part of a network");
+    }
+
+    #[test]
+    fn an_ipv4_client_of_a_dual_stack_socket_is_an_ipv4_client() {
+        assert!(allows("10.0.0.0/8", "::ffff:10.1.2.3"));
+        assert!(!allows("10.0.0.0/8", "::ffff:11.1.2.3"));
+        assert!(!allows("::/0", "::ffff:10.1.2.3"), "whoever allows all of IPv6 did not mean IPv4");
+        for list in ["::ffff:10.0.0.0/104", "::ffff:10.1.2.3"] {
+            assert!(allows(list, "10.1.2.3") && allows(list, "::ffff:10.1.2.3"), "{list}");
+            assert!(!allows(list, "11.1.2.3"), "{list}");
+        }
+    }
+
+    #[test]
+    fn everybody_is_only_whom_nobody_named() {
+        assert!(allows("", "203.0.113.9") && allows("", "fd00::1"));
+        for list in [",", " ", " , "] {
+            assert_eq!(list.parse::<AllowFrom>(), Err(BadAllowFrom::Nobody), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn the_part_that_is_wrong_is_named() {
+        for bad in
+            ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.0/", "10.0.0.1-9", "[::1]"]
+        {
+            let list = format!("10.0.0.1,{bad}");
+            assert_eq!(list.parse::<AllowFrom>(), Err(BadAllowFrom::Part(bad.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The ports that nodegate answers on.
+
+use nodegate_server::{AllowFrom, App, BindError, Limits, Listener, ServeError, bind};
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The settings of all ports.
+pub(crate) struct PortSettings {
+    /// `None` for all addresses of both families.
+    pub(crate) listen_address: Option<IpAddr>,
+    pub(crate) listen_port: u16,
+    /// `None` if no agent-check is to be answered.
+    pub(crate) agent_port: Option<NonZeroU16>,
+    pub(crate) allow_from: AllowFrom,
+    /// `None` if the HTTP port answers everything.
+    pub(crate) metrics_addr: Option<SocketAddr>,
+    pub(crate) max_connections: usize,
+    pub(crate) shutdown_grace: Duration,
+}
+
+/// Bound, and not yet served.
+pub(crate) struct Ports {
+    http: Listener,
+    agent: Option<Listener>,
+    metrics: Option<Listener>,
+    /// What holds for all of them.
+    limits: Limits,
+    /// Those of the ports that load balancers ask.
+    health_limits: Limits,
+}
+
+impl Ports {
+    /// Binds all that the settings name.
+    pub(crate) fn bind(settings: PortSettings) -> Result<Self, BindError> {
+        let limits = Limits {
+            connections: settings.max_connections,
+            drain_timeout: settings.shutdown_grace,
+            ..Limits::default()
+        };
+        let agent = |port: NonZeroU16| bind(settings.listen_address, port.get());
+        let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
+        let metrics = settings.metrics_addr.map(metrics).transpose()?;
+        // With port 0 only the socket knows where it is.
+        let elsewhere = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+        Ok(Self {
+            http: bind(settings.listen_address, settings.listen_port)?,
+            agent: settings.agent_port.map(agent).transpose()?,
+            metrics,
+            health_limits: Limits { allow_from: settings.allow_from, elsewhere, ..limits.clone() },
+            limits,
+        })
+    }
+
+    /// Where HTTP is answered.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.http.local_addr()
+    }
+
+    /// Where the paths for people and for Prometheus are answered, if not there.
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
+        self.health_limits.elsewhere
+    }
+
+    /// Serves until `shutdown` ends all of them.
+    pub(crate) async fn serve(
+        self,
+        app: Arc<App>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let (closing, closed) = watch::channel(false);
+        let shutdown = async move {
+            shutdown.await;
+            closing.send_replace(true);
+        };
+        let Self { http, agent, metrics, limits, health_limits } = self;
+        tokio::try_join!(
+            nodegate_server::serve(http, app.clone(), health_limits.clone(), shutdown),
+            also(agent, |agent| {
+                nodegate_server::serve_agent(agent, app.clone(), health_limits, ended(closed.clone()))
+            }),
+            also(metrics, |metrics| {
+                nodegate_server::serve(metrics, app.clone(), limits, ended(closed.clone()))
+            }),
+        )?;
+        Ok(())
+    }
+}
+
+/// Serves a port that not every agent has.
+async fn also<F: Future<Output = Result<(), ServeError>>>(
+    listener: Option<Listener>,
+    serve: impl FnOnce(Listener) -> F,
+) -> Result<(), ServeError> {
+    match listener {
+        Some(listener) => serve(listener).await,
+        None => Ok(()),
+    }
+}
+
+async fn ended(mut closing: watch::Receiver<bool>) {
+    // The sender only goes away when HTTP has ended.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
