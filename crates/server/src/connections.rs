@@ -30,6 +30,20 @@ struct Entry {
     reading: Option<(Moment, Moment)>,
 }
 
+/// Idle connections of one kind.
+#[derive(Default)]
+struct Idle {
+    count: usize,
+    oldest: Option<(Moment, u64)>,
+}
+
+impl Idle {
+    fn add(&mut self, since: Moment, key: u64) {
+        self.count += 1;
+        self.oldest = Some(self.oldest.map_or((since, key), |oldest| oldest.min((since, key))));
+    }
+}
+
 /// A place in the table, given back when dropped: by a task that ended, was aborted, or never ran.
 pub(crate) struct Place {
     key: u64,
@@ -68,10 +82,26 @@ impl Connections {
         self.evict(&mut self.table());
     }
 
+    /// Closes the one that has been idle for the longest time. But if those that never had an answer hold more than half
+    /// of the places, it is one of them, and the same for those that had one: a flood of either kind can't push out the
+    /// other, so that balancers with kept connections and with new ones both stay.
     fn evict(&self, table: &mut Table) -> bool {
-        let idle = table.entries.iter().filter(|(_, entry)| entry.activity.phase() != Phase::Busy);
-        let oldest = idle.min_by_key(|(key, entry)| (entry.activity.since(), **key)).map(|(key, _)| *key);
-        let Some(key) = oldest else { return false };
+        let (mut new, mut kept) = (Idle::default(), Idle::default());
+        for (key, entry) in &table.entries {
+            match entry.activity.phase() {
+                Phase::Busy => {}
+                Phase::New => new.add(entry.activity.since(), *key),
+                Phase::Reading | Phase::Idle => kept.add(entry.activity.since(), *key),
+            }
+        }
+        let half = self.limits.connections / 2;
+        let oldest = match (new.oldest, kept.oldest) {
+            (Some(oldest), Some(_)) if new.count > half => Some(oldest),
+            (Some(_), Some(oldest)) if kept.count > half => Some(oldest),
+            (Some(new), Some(kept)) => Some(new.min(kept)),
+            (new, kept) => new.or(kept),
+        };
+        let Some((_, key)) = oldest else { return false };
         self.remove(table, key);
         self.metrics.evicted();
         true
@@ -84,7 +114,7 @@ impl Connections {
             match entry.activity.phase() {
                 Phase::Busy => false,
                 Phase::Idle => now.since(since) > self.limits.idle_timeout,
-                Phase::Reading => match entry.reading {
+                Phase::New | Phase::Reading => match entry.reading {
                     Some((after, seen)) if after == since => now.since(seen) > self.limits.header_timeout,
                     _ => {
                         entry.reading = Some((since, now));
@@ -200,6 +230,29 @@ mod tests {
         kept.begin();
         newest.begin();
         assert!(table.enter(Arc::new(Activity::new(at(6)))).is_none(), "all are busy");
+    }
+
+    #[test]
+    fn a_flood_of_one_kind_leaves_the_other_alone() {
+        let table = table(4);
+        let (kept, a) = enter(&table, at(1));
+        kept.end(at(1), false);
+        let silent: Vec<_> = (2..20).map(|second| enter(&table, at(second))).collect();
+        assert!(holds(&table, &a), "it is the oldest of all, and it had an answer");
+        assert_eq!(table.table().entries.len(), 4);
+        drop(silent);
+
+        let (_new, b) = enter(&table, at(20));
+        let spoken: Vec<_> = (21..40)
+            .map(|second| {
+                let (activity, place) = enter(&table, at(second));
+                activity.end(at(second), false);
+                place
+            })
+            .collect();
+        assert!(holds(&table, &b), "it is the oldest of all, and has yet to speak");
+        assert!(!holds(&table, &a), "it was silent for longer than others of its kind");
+        drop(spoken);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// The client owes us the rest of a request, or has sent something that was not answered.
+    /// Accepted, and no request has been answered yet. The client owes us one.
+    New,
+    /// There was an answer; now the client owes us the rest of a request, or has sent something that was not answered.
     Reading,
     /// A request is being answered.
     Busy,
@@ -23,19 +25,25 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// A connection accepted `now`: it owes us a request.
+    /// A connection accepted `now`.
     pub(crate) fn new(now: Moment) -> Self {
         let since = AtomicMoment::default();
         since.advance(now);
-        Self { phase: AtomicU8::new(Phase::Reading as u8), since }
+        Self { phase: AtomicU8::new(Phase::New as u8), since }
     }
 
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             phase if phase == Phase::Busy as u8 => Phase::Busy,
             phase if phase == Phase::Idle as u8 => Phase::Idle,
-            _ => Phase::Reading,
+            phase if phase == Phase::Reading as u8 => Phase::Reading,
+            _ => Phase::New,
         }
+    }
+
+    /// Whether the client owes us a request, or the rest of one.
+    pub(crate) fn owes(&self) -> bool {
+        matches!(self.phase(), Phase::New | Phase::Reading)
     }
 
     /// When the last request was answered, or the connection accepted.

@@ -3,7 +3,7 @@
 //! It joins the reactor only when it must wait. Most probes come as a new connection whose request is there by the time
 //! it is accepted and which is closed after the answer: they cost one read, one write and one close, and no epoll call.
 
-use crate::session::{Activity, Phase};
+use crate::session::Activity;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
@@ -55,7 +55,7 @@ impl Stream {
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
     /// How long that may take is bounded by the sweep.
     pub(crate) async fn close(mut self) {
-        if self.ended || self.activity.phase() != Phase::Reading || self.socket.shutdown().is_err() {
+        if self.ended || !self.activity.owes() || self.socket.shutdown().is_err() {
             return;
         }
         let mut discarded = 0;

@@ -1,0 +1,110 @@
+//! An agent on a simulated cluster, a prober that behaves well, and what must be so in the end.
+
+use crate::common::agent::Agent;
+use crate::common::cluster::{Cluster, NODE};
+use crate::common::poll::until;
+use crate::prober::Prober;
+use std::net::SocketAddr;
+
+/// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.
+const ROOM: u64 = 40 * 1024;
+
+/// A story of seconds in which nothing of the agent's own happens. Its start takes some ten lines.
+const LINES: usize = 40;
+
+pub struct Scene {
+    pub cluster: Cluster,
+    pub agent: Agent,
+    name: &'static str,
+    prober: Prober,
+    before: Usage,
+    most: Usage,
+}
+
+/// What the agent takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Anonymous resident memory, in KiB.
+    pub memory: u64,
+    pub descriptors: usize,
+}
+
+impl Usage {
+    fn of(agent: &Agent) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap().count();
+        Self { memory: line.trim().trim_end_matches(" kB").parse().unwrap(), descriptors }
+    }
+}
+
+impl Scene {
+    /// Starts all three, and lets the prober settle.
+    pub fn begin(name: &'static str, args: &[&str]) -> Self {
+        let cluster = Cluster::start();
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
+        agent.wait_ready();
+        let prober = Prober::start(agent.address());
+        until("some probes", || (prober.rounds() > 5).then_some(()));
+        let before = Usage::of(&agent);
+        Self { cluster, agent, name, prober, before, most: before }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.agent.address()
+    }
+
+    /// Looks what the agent takes now; the most is reported.
+    pub fn look(&mut self) -> Usage {
+        let now = Usage::of(&self.agent);
+        self.most.memory = self.most.memory.max(now.memory);
+        self.most.descriptors = self.most.descriptors.max(now.descriptors);
+        now
+    }
+
+    /// Lets the prober ask for a while.
+    pub fn probe_on(&self) {
+        let rounds = self.prober.rounds();
+        until("more probes", || (self.prober.rounds() > rounds + 10).then_some(()));
+    }
+
+    /// Ends it with a kept connection that was never closed.
+    pub fn end(self) {
+        let name = self.name;
+        let lost = self.end_with_losses();
+        assert_eq!(lost, 0, "{name}: the kept connection was closed");
+    }
+
+    /// Ends it: the prober saw nothing wrong, and the agent is as it was before. Gives how often the kept connection was
+    /// closed and had to be made anew.
+    pub fn end_with_losses(mut self) -> usize {
+        self.probe_on();
+        self.look();
+        let tally = self.prober.end();
+        let (before, most) = (self.before, self.most);
+        eprintln!(
+            "{}: {} probes on new connections and {} on a kept one right, {} wrong, kept one lost {} times, slowest {:?}; \
+             memory {} -> {} KiB, descriptors {} -> {}",
+            self.name,
+            tally.new,
+            tally.kept,
+            tally.wrong.len(),
+            tally.lost,
+            tally.slowest,
+            before.memory,
+            most.memory,
+            before.descriptors,
+            most.descriptors,
+        );
+        let log = self.agent.log_text();
+        assert!(tally.wrong.is_empty(), "{}: {:#?}\n{log}", self.name, tally.wrong);
+        assert!(tally.new >= 15 && tally.kept >= 15, "{}: {tally:?}", self.name);
+        assert_eq!(self.agent.get("/livez").status, 200);
+        assert!(!log.contains("panicked") && log.lines().count() <= LINES, "{}: {log}", self.name);
+        assert!(most.memory <= before.memory + ROOM, "{}: {before:?} {most:?}", self.name);
+        until("the descriptors to come back", || {
+            (Usage::of(&self.agent).descriptors <= self.before.descriptors).then_some(())
+        });
+        tally.lost
+    }
+}
