@@ -28,7 +28,7 @@ fn names_stay_where_they_belong() {
         ("%22%7D%5D%2C%22status%22:%22ready%22", "\"}]".to_owned()),
         ("%3Cscript%3Ealert(1)%3C/script%3E", "<script>alert(1)</script>".to_owned()),
         ("%1b[2J%1b]0;x%07", "\u{1b}[2J\u{1b}]0;x\u{7}".to_owned()),
-        ("%e2%80%ae%e2%80%a8", "\u{202e}\u{2028}".to_owned()),
+        ("%e2%80%a8%e2%80%ae", "\u{2028}\u{202e}".to_owned()),
         ("%25%32%66", "%2f".to_owned()),
         ("%2f..%2f..%2fetc%2fpasswd", "/../../etc/passwd".to_owned()),
         // Not UTF-8: overlong, cut, a surrogate.

@@ -3,7 +3,7 @@
 use crate::client::{connect, connect_many, is_closed};
 use crate::common::poll::until;
 use crate::scene::Scene;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Instant;
@@ -61,16 +61,16 @@ fn kernel_memory(port: u16) -> (usize, usize) {
 
 #[test]
 fn answers_that_nobody_reads() {
-    let mut scene = Scene::begin("200 that never read", &[]);
-    let mut deaf = connect_many(scene.address(), 200);
+    let mut scene = Scene::begin("60 that never read", &[]);
+    let mut deaf = connect_many(scene.address(), 60);
     // Longer than a moment: left to itself, Linux would make more and more room for what is not read.
     for _ in 0..4 {
         deaf.iter_mut().for_each(ask_without_reading);
         scene.probe_on();
         scene.look();
         let (held, sockets) = kernel_memory(scene.address().port());
-        eprintln!("200 that never read: the kernel holds {} KiB for {sockets} connections", held / 1024);
-        assert!(sockets > 100 && held / sockets < 64 * 1024, "{held} bytes for {sockets} connections");
+        eprintln!("60 that never read: the kernel holds {} KiB for {sockets} connections", held / 1024);
+        assert!(sockets > 30 && held / sockets < 64 * 1024, "{held} bytes for {sockets} connections");
     }
     drop(deaf);
     scene.end();

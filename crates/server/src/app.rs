@@ -9,10 +9,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use tokio::sync::Semaphore;
+
+/// How many requests may wait for the first result of their checks; others are answered with what is known. One that
+/// waits is busy and its connection can't be evicted, so without a bound those who name a check that hangs would take all
+/// places. A quarter of the default `--max-connections`.
+const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.
 pub trait Activate: Send + Sync {
-    /// Starts these checks; done when each has its first result. The server waits no longer than the checks' own
+    /// Starts these checks, even if what is given back is dropped; done when each has its first result. The server waits no longer than the checks' own
     /// timeouts allow.
     fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -72,6 +78,7 @@ pub struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) version: &'static str,
     pub(crate) exposition: Exposition,
+    pub(crate) waiting: Semaphore,
     closing: AtomicBool,
 }
 
@@ -88,6 +95,7 @@ impl App {
             metrics: wiring.metrics,
             version: wiring.version,
             exposition,
+            waiting: Semaphore::new(MAX_WAITING),
             closing: AtomicBool::new(false),
         }
     }

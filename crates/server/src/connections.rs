@@ -82,9 +82,9 @@ impl Connections {
         self.evict(&mut self.table());
     }
 
-    /// Closes the one that has been idle for the longest time. But if those that never had an answer hold more than half
-    /// of the places, it is one of them, and the same for those that had one: a flood of either kind can't push out the
-    /// other, so that balancers with kept connections and with new ones both stay.
+    /// Closes the one that has been idle for the longest time. But if three quarters of them never had an answer, it is one
+    /// of these, and the same for those that had one: a flood of either kind can't push out the other, so that balancers
+    /// with new connections and with kept ones both stay.
     fn evict(&self, table: &mut Table) -> bool {
         let (mut new, mut kept) = (Idle::default(), Idle::default());
         for (key, entry) in &table.entries {
@@ -94,10 +94,10 @@ impl Connections {
                 Phase::Reading | Phase::Idle => kept.add(entry.activity.since(), *key),
             }
         }
-        let half = self.limits.connections / 2;
+        let most = |kind: &Idle| 4 * kind.count >= 3 * (new.count + kept.count);
         let oldest = match (new.oldest, kept.oldest) {
-            (Some(oldest), Some(_)) if new.count > half => Some(oldest),
-            (Some(_), Some(oldest)) if kept.count > half => Some(oldest),
+            (Some(oldest), Some(_)) if most(&new) => Some(oldest),
+            (Some(_), Some(oldest)) if most(&kept) => Some(oldest),
             (Some(new), Some(kept)) => Some(new.min(kept)),
             (new, kept) => new.or(kept),
         };
