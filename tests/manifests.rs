@@ -125,7 +125,7 @@ fn the_agent_may_read_nodes_and_leases_and_nothing_else() {
     assert_eq!(leases.at("/metadata/namespace"), "kube-node-lease");
     assert_eq!(
         leases.at("/rules"),
-        &json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"]}])
+        &json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list", "watch"]}])
     );
     let account = json!([{"kind": "ServiceAccount", "name": "nodegate", "namespace": "nodegate"}]);
     for (binding, role) in [("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")] {
@@ -231,7 +231,7 @@ fn who_watches_services_adds_the_right_to_their_slices() {
         &json!([{
             "apiGroups": ["discovery.k8s.io"],
             "resources": ["endpointslices"],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         }])
     );
     let binding = manifests.the("ClusterRoleBinding", "nodegate-services");

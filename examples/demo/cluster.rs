@@ -32,7 +32,7 @@ impl Cluster {
         // What manifests/base allows, and no more.
         let rules = vec![
             Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
-            Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"])
+            Rule::allow(&["list", "watch"], "coordination.k8s.io", &["leases"])
                 .in_namespace("kube-node-lease"),
         ];
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", rules);

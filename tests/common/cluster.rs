@@ -19,8 +19,7 @@ pub struct Cluster {
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
-        Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"])
-            .in_namespace("kube-node-lease"),
+        Rule::allow(&["list", "watch"], "coordination.k8s.io", &["leases"]).in_namespace("kube-node-lease"),
     ]
 }
 
@@ -43,7 +42,7 @@ impl Cluster {
 
     /// Allows the agent what `manifests/components/services` does.
     pub fn allow_services(&self) {
-        let slices = Rule::allow(&["get", "list", "watch"], "discovery.k8s.io", &["endpointslices"]);
+        let slices = Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]);
         let rules = agent_rules().into_iter().chain([slices]).collect();
         self.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
     }
