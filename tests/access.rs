@@ -1,4 +1,5 @@
-//! Who is answered, and where: --allow-from with clients in network namespaces of their own, and --metrics-addr.
+//! Who is answered, and where: --allow-from with clients in network namespaces of their own, and --metrics-addr. And how
+//! little the agent may be allowed itself.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,8 +11,10 @@
 mod common;
 
 use common::agent::Agent;
+use common::cluster::{Cluster, NODE};
 use common::netns::Lab;
 use common::poll::until;
+use nodegate_kube_sim::Rule;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -207,4 +210,29 @@ fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("can't listen on 192.0.2.1:9"), "{text}");
+}
+
+/// docs/security.md: where nodes are few and fixed, RBAC may name them.
+#[test]
+fn rules_that_name_the_node_are_enough() {
+    let cluster = Cluster::start();
+    let verbs = |verbs, group, resource| Rule::allow(verbs, group, &[resource]).named(NODE);
+    let rules = vec![
+        verbs(&["get", "list", "watch"], "", "nodes"),
+        verbs(&["list", "watch"], "coordination.k8s.io", "leases").in_namespace("kube-node-lease"),
+    ];
+    cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", rules);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=4s"]);
+    agent.wait_ready();
+    // A watch that has gone deaf makes it ask, too.
+    cluster.sim.half_open();
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    cluster.sim.heal();
+    for needle in ["forbidden", "Forbidden"] {
+        assert_eq!(agent.logged(needle), 0, "{}", agent.log_text());
+    }
+    // The same rules do not let it read another's.
+    let other = Agent::start("n2", &cluster.kubeconfig(), &[]);
+    until("the refusal", || (other.logged("cannot") >= 1 || other.logged("orbidden") >= 1).then_some(()));
 }

@@ -299,3 +299,25 @@ fn it_serves_on_a_multi_thread_runtime_too() {
     }
     assert!(!served.is_finished());
 }
+
+#[test]
+fn a_client_that_never_reads_its_answers_is_closed_like_an_idle_one() {
+    let timeout = Duration::from_secs(1);
+    let server = Scenario::default().serve_within(Limits { idle_timeout: timeout, ..Limits::default() });
+    let mut deaf = server.connect().0;
+    deaf.set_nonblocking(true).unwrap();
+    let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let mut sent = 0;
+    let mut go_on = || {
+        while let Ok(wrote) = std::io::Write::write(&mut deaf, &requests[sent % requests.len()..]) {
+            sent += wrote;
+        }
+    };
+    let connections = || metric(&mut server.connect(), "nodegate_connections");
+    go_on();
+    assert_eq!(connections(), 2, "with the one that asks for the number");
+    assert!(eventually(|| {
+        go_on();
+        connections() == 1
+    }));
+}
