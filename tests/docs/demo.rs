@@ -16,23 +16,32 @@ pub(crate) struct Demo {
 impl Demo {
     /// Starts it on ports of its own, and waits until all three agents say Ready.
     pub(crate) fn start() -> Self {
+        // Somebody else may have taken a port in the meantime.
+        let mut attempts = std::iter::repeat_with(Self::attempt).take(5);
+        attempts.find_map(|attempt| attempt).expect("the demo starts; what it says is above")
+    }
+
+    fn attempt() -> Option<Self> {
         let built = Path::new(env!("CARGO_BIN_EXE_nodegate")).with_file_name("examples").join("demo");
         assert!(built.is_file(), "{} is missing: cargo build --example demo", built.display());
         let base_port = free_ports();
         let mut command = Command::new(built);
         command.args(["--base-port", &base_port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let (mut kubeconfig, mut ready) = (None, 0);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut demo = Self { child, base_port, kubeconfig: PathBuf::new() };
+        let mut lines = lines.map_while(Result::ok);
+        let mut ready = 0;
         while ready < 3 {
-            let line = lines.next().unwrap_or_else(|| panic!("the demo ended: {:?}", child.wait()));
+            let line = lines.next()?;
             ready += usize::from(line.contains("no answer -> Ready"));
-            kubeconfig =
-                kubeconfig.or_else(|| line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from));
+            if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
+                demo.kubeconfig = path.into();
+            }
         }
         // It ends when nobody reads what it says.
         thread::spawn(move || lines.for_each(drop));
-        Self { child, base_port, kubeconfig: kubeconfig.expect("the kubeconfig's path is printed") }
+        Some(demo)
     }
 
     /// The documents' addresses, moved to this demo's: agents of the demo and of a cluster alike.
