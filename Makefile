@@ -10,7 +10,7 @@ help: ## What can be made
 demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute, ARGS=--haproxy adds a balancer)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
 	@cargo build --bin nodegate --example demo
-	@exec target/debug/examples/demo $(ARGS)
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
 test: tools lint unit ## Everything that CI runs; installs what is missing
 

@@ -1,6 +1,6 @@
-//! The README's table of settings says what `--help` says.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may end where a story breaks off")]
+//! docs/configuration.md's table of settings says what `--help` says, and each setting has its row once.
 
+use crate::pages::read;
 use std::process::Command;
 
 /// A setting as `--help` shows it.
@@ -35,9 +35,9 @@ fn settings_of_help() -> Vec<Setting> {
     blocks.map(setting).collect()
 }
 
-fn settings_of_readme() -> Vec<Setting> {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let table = between(&readme, "<!-- settings", "<!-- /settings -->").unwrap().to_owned();
+fn settings_of_document() -> Vec<Setting> {
+    let document = read("docs/configuration.md");
+    let table = between(&document, "<!-- settings", "<!-- /settings -->").unwrap().to_owned();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let cell = |text: &str| text.trim().trim_matches('`').to_owned();
     rows.map(|row| {
@@ -52,5 +52,5 @@ fn settings_of_readme() -> Vec<Setting> {
 fn the_table_of_settings_is_complete_and_true() {
     let help = settings_of_help();
     assert!(help.len() >= 10, "--help was not understood: {help:#?}");
-    assert_eq!(settings_of_readme(), help);
+    assert_eq!(settings_of_document(), help);
 }

@@ -1,0 +1,20 @@
+//! The documents are true: their commands run, their links lead somewhere, and what the program has is in them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+#[path = "../common/poll.rs"]
+#[allow(dead_code, unreachable_pub, reason = "to each test file this is a library")]
+mod poll;
+
+mod checks;
+mod commands;
+mod demo;
+mod links;
+mod pages;
+mod settings;
