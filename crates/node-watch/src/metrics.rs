@@ -44,7 +44,7 @@ impl WatchMetrics {
     pub fn register(&self, registry: &mut Registry, timeline: Timeline) {
         // An alert counts these with increase(), which does not see the event that brings a series into being.
         for resource in ["nodes", "leases"] {
-            self.restarts.get_or_create(&RestartLabels { resource, reason: Reason::Deaf.as_str() });
+            drop(self.restarts.get_or_create(&RestartLabels { resource, reason: Reason::Deaf.as_str() }));
         }
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(
