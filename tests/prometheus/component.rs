@@ -66,7 +66,8 @@ pub(crate) struct Group {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Alert {
-    pub(crate) alert: String,
+    #[serde(rename = "alert")]
+    pub(crate) name: String,
     pub(crate) expr: String,
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub(crate) hold: Option<String>,

@@ -1,4 +1,5 @@
-//! Three nodes with an agent each, load balancers that ask them, and a Prometheus that scrapes them as the PodMonitor says.
+//! Three nodes with an agent each, load balancers that ask them, and a Prometheus that scrapes them as the
+//! `PodMonitor` says.
 
 use crate::api::Prometheus;
 use crate::common::agent::Agent;
@@ -12,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
@@ -32,12 +33,14 @@ pub(crate) struct Lab {
     /// What the check of our own asks.
     pub(crate) app: Stub,
     pub(crate) component: Component,
+    pub(crate) begun: Instant,
     balancer: Balancer,
     _dir: TempDir,
 }
 
 impl Lab {
     pub(crate) fn start() -> Self {
+        let begun = Instant::now();
         let dir = tempfile::tempdir().unwrap();
         let component = Component::render();
         let cluster = Cluster::with(|builder| {
@@ -46,7 +49,9 @@ impl Lab {
         let app = Stub::start(answer("200 OK", ""));
         let net = Net::new();
         let agents: Vec<Agent> = (0..3).map(|index| agent(index, &cluster, &app, net)).collect();
-        agents.iter().for_each(|agent| drop(agent.wait_ready()));
+        for agent in &agents {
+            agent.wait_ready();
+        }
         let pods =
             NODES.iter().zip(1..).map(|(node, n)| Pod::of(&component, node, &net.address(n).to_string()));
         let config = json!({
@@ -58,7 +63,7 @@ impl Lab {
         rules::write(&rules::shortened(&component.rules), &dir.path().join("nodegate.rules.yaml"));
         let prometheus = Prometheus::start(dir.path(), SocketAddr::new(net.address(9), 9090));
         let balancer = Balancer::start(agents.iter().map(Agent::address).collect());
-        Self { prometheus, agents, cluster, app, component, balancer, _dir: dir }
+        Self { prometheus, agents, cluster, app, component, begun, balancer, _dir: dir }
     }
 
     /// Ends the last node's agent.
@@ -77,10 +82,9 @@ impl Lab {
 fn agent(index: usize, cluster: &Cluster, app: &Stub, net: Net) -> Agent {
     let mut args = vec![
         format!("--listen-address={}", net.address(u8::try_from(index).unwrap() + 1)),
-        // The PodMonitor's.
+        // The `PodMonitor`'s.
         "--listen-port=25001".to_owned(),
-        // The first asks soon after each silence, and so finds out in time that its watch is deaf.
-        format!("--stale-after={}", if index == 0 { "2s" } else { "3s" }),
+        "--stale-after=3s".to_owned(),
     ];
     let kubeconfig = if index == 0 {
         cluster.sim.service_account(FIRST_TOKEN, "nodegate", "first", agent_rules());

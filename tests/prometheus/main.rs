@@ -1,5 +1,5 @@
 //! The metrics, and what ships to make use of them (manifests/components/prometheus), with Debian's Prometheus: it scrapes
-//! three agents as the PodMonitor says, every alert fires on its fault, every query of the dashboard has a result.
+//! three agents as the `PodMonitor` says, every alert fires on its fault, every query of the dashboard has a result.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

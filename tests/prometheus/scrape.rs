@@ -1,4 +1,4 @@
-//! The scrape configuration that the operator makes of our PodMonitor, after its `generatePodMonitorConfig`. Debian's
+//! The scrape configuration that the operator makes of our `PodMonitor`, after its `generatePodMonitorConfig`. Debian's
 //! Prometheus can't discover pods; what discovery would find stands in the configuration instead, label by label.
 
 use crate::component::{Component, PodMonitorSpec, Relabeling};

@@ -6,7 +6,7 @@ use crate::dashboard::label_values;
 use crate::lab::{CHECK, FIRST_USER, Lab, NODES};
 use nodegate_kube_sim::{Effect, Scope};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An alert's name with its node, or without.
 type Fired = (String, String);
@@ -20,8 +20,8 @@ fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     let well = unix_seconds() + 1;
     three_nodes_three_faults(&lab);
     many_nodes_out(&lab);
-    api_server_killed(&lab);
     agent_killed(&mut lab);
+    api_server_killed(&lab);
     no_other_alert_fired(&lab, well);
     dashboard(&lab, begun);
 }
@@ -39,7 +39,7 @@ fn all_is_well(lab: &Lab) {
     assert_eq!(metadata[0]["unit"], "seconds", "{metadata:#}");
     let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_build");
     assert_eq!(metadata[0]["type"], "info", "{metadata:#}");
-    println!("scraped as OpenMetrics: {metadata}");
+    println!("scraped as OpenMetrics: nodegate_build is an {}", metadata[0]["type"]);
     // The rules have run over all of that.
     until("an evaluation of the rules", || {
         let groups = prometheus.get("/api/v1/rules");
@@ -62,18 +62,17 @@ fn three_nodes_three_faults(lab: &Lab) {
     }
     fires(lab, "NodegateFlapping", NODES[1]);
     fires(lab, "NodegateCheckFailing", NODES[2]);
-    let flips = format!("nodegate_flips_total{{node=\"{}\",reason=\"Unschedulable\"}}", NODES[1]);
-    assert_eq!(lab.prometheus.wait(&flips, |flips| flips.len() == 1)[0].value(), 4.0);
+    let flips = format!("nodegate_flips_total{{node=\"{}\",reason=\"Unschedulable\"}} == 4", NODES[1]);
+    lab.prometheus.wait(&flips, |flips| flips.len() == 1);
 
     let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(Scope::all().users(&[FIRST_USER])));
-    let restarts =
-        || lab.agents[0].metric("nodegate_watch_restarts_total{resource=\"nodes\",reason=\"deaf\"}");
+    let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
+    let mut changes = 0;
     until("NodegateWatchDeaf", || {
-        let before = restarts()?;
-        // What a deaf watch does not tell.
-        sim.label(NODES[0], "untold", Some(&before.to_string()));
-        until("the deaf watch to be replaced", || restarts().filter(|now| *now > before));
-        let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
+        // The node goes on changing, and no watch tells.
+        changes += 1;
+        sim.label(NODES[0], "untold", Some(&changes.to_string()));
+        std::thread::sleep(Duration::from_millis(200));
         (!lab.prometheus.query(firing).is_empty()).then_some(())
     });
     fires(lab, "NodegateWatchDeaf", NODES[0]);
@@ -88,23 +87,21 @@ fn many_nodes_out(lab: &Lab) {
     fires(lab, "NodegateManyNodesOut", "");
 }
 
-/// With two nodes out, so that failing open is seen.
-fn api_server_killed(lab: &Lab) {
-    lab.cluster.wait(lab.cluster.sim.kill());
-    NODES.iter().for_each(|node| fires(lab, "NodegateCacheStale", node));
-    let stale = lab.prometheus.query("nodegate_cache_stale == 1");
-    assert_eq!(stale.len(), 3, "{stale:?}");
-    lab.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 3);
-    lab.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 3);
-    lab.cluster.wait(lab.cluster.sim.restart(false)).unwrap();
-    lab.prometheus.wait("nodegate_cache_stale == 0", |all| all.len() == 3);
-}
-
 fn agent_killed(lab: &mut Lab) {
     lab.kill_last();
     fires(lab, "NodegateDown", NODES[2]);
     let up = lab.prometheus.query("up{job=\"nodegate\"} == 0");
     assert_eq!(up.iter().map(|series| series.label("node")).collect::<Vec<_>>(), [NODES[2]]);
+}
+
+/// With the two nodes that are left out of the pool, so that failing open is seen.
+fn api_server_killed(lab: &Lab) {
+    lab.cluster.wait(lab.cluster.sim.kill());
+    NODES[..2].iter().for_each(|node| fires(lab, "NodegateCacheStale", node));
+    lab.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
 }
 
 /// Waits for an alert, and looks at what a person will read.
@@ -127,7 +124,7 @@ fn fires(lab: &Lab, alert: &str, node: &str) {
         assert!(!text.contains('{') && !text.contains("no value") && !text.contains("error"), "{text}");
         assert!(text.contains(node), "{text}");
     }
-    println!("{what:<34} {}", read("summary"));
+    println!("{:>5.1?} {what:<34} {}", lab.begun.elapsed(), read("summary"));
 }
 
 fn no_other_alert_fired(lab: &Lab, since: u64) {
@@ -142,7 +139,6 @@ fn no_other_alert_fired(lab: &Lab, since: u64) {
         ("NodegateManyNodesOut", ""),
         ("NodegateCacheStale", NODES[0]),
         ("NodegateCacheStale", NODES[1]),
-        ("NodegateCacheStale", NODES[2]),
         ("NodegateDown", NODES[2]),
     ];
     assert_eq!(fired, expected.map(|(alert, node)| (alert.to_owned(), node.to_owned())).into());
@@ -169,7 +165,7 @@ fn dashboard(lab: &Lab, begun: u64) {
         ("Nodes ready", 3.0),
         ("Nodes out", 3.0),
         ("Agents down", 1.0),
-        ("Stale caches", 3.0),
+        ("Stale caches", 2.0),
         ("Verdict", 3.0),
         ("Stale", 1.0),
         ("Check results", 1.0),

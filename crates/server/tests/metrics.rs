@@ -124,7 +124,7 @@ fn the_format_is_the_one_that_the_scraper_reads() {
         ("\"", text),
     ] {
         let mut client = server.connect();
-        client.send(&format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n"));
+        client.send(format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n"));
         let response = client.response();
         assert_eq!(response.header("content-type"), Some(expected), "{accept}");
         assert_eq!(response.body.ends_with("\n# EOF\n"), expected == open_metrics, "{accept}");
@@ -143,7 +143,7 @@ fn hostile_requests_make_no_series() {
         server.get(&format!("/services/ns{n}/name{n}"));
         server.get(&format!("/metrics?{n}"));
         let mut client = server.connect();
-        client.send(&format!("BOGUS{n} /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client.send(format!("BOGUS{n} /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         client.response();
     }
     let after = series(&server.get("/metrics").body);

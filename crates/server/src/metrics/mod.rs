@@ -44,7 +44,7 @@ struct FlipCounts {
 }
 
 impl Default for FlipCounts {
-    /// The ways back to ready are counted from zero: an alert counts them with increase(), which does not see the flip
+    /// The ways back to ready are counted from zero: an alert counts them with `increase()`, which does not see the flip
     /// that brings a series into being.
     fn default() -> Self {
         let back = |from| ((from, Verdict::Ready, RECOVERED.to_owned()), 0);
