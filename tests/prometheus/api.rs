@@ -84,9 +84,12 @@ impl Prometheus {
         series.iter().map(|series| Series { labels: labels(series), values: values(series) }).collect()
     }
 
-    /// Waits until a query's result is as wanted.
+    /// Waits until a query's result is as wanted, and shows it to a person.
     pub(crate) fn wait(&self, query: &str, wanted: impl Fn(&[Series]) -> bool) -> Vec<Series> {
-        until(query, || Some(self.query(query)).filter(|series| wanted(series)))
+        let series = until(query, || Some(self.query(query)).filter(|series| wanted(series)));
+        let shown = series.iter().map(|series| format!("{} {:.3}", series.label("node"), series.value()));
+        println!("{query}: {}", shown.collect::<Vec<_>>().join(", "));
+        series
     }
 }
 

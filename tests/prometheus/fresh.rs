@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/prometheus/metrics.txt");
 
-/// The family names of DESIGN.md's list; `process_*` are checked by the golden file.
+/// What others may count on; the golden file has these and the `process_` families.
 const FAMILIES: [&str; 16] = [
     "verdict",
     "cache_age_seconds",
