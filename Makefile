@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit lb-test haproxy-test e2e build image manifests tools
+.PHONY: help demo test lint unit lb-test haproxy-test prometheus-test e2e build image manifests tools
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute, ARGS=--haproxy adds a balancer)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
@@ -35,6 +35,9 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (two minutes)
 	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
 	@cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
+
+prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
+	@cargo test --quiet --locked --test prometheus -- --nocapture story
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

@@ -1,12 +1,13 @@
 //! What is counted of the watches.
 
+use crate::reason::Reason;
 use nodegate_readiness::{AtomicMoment, Timeline};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,6 +42,10 @@ pub struct WatchMetrics {
 impl WatchMetrics {
     /// Adds the families to a registry, whose prefix is `nodegate`.
     pub fn register(&self, registry: &mut Registry, timeline: Timeline) {
+        // An alert counts these with increase(), which does not see the event that brings a series into being.
+        for resource in ["nodes", "leases"] {
+            drop(self.restarts.get_or_create(&RestartLabels { resource, reason: Reason::Deaf.as_str() }));
+        }
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(
             "watch_restarts",
@@ -49,7 +54,7 @@ impl WatchMetrics {
         );
         registry.register(
             "api_requests",
-            "Requests sent to the API server; code is \"none\" where no answer came",
+            "Requests sent to the API server; code is none where no answer came",
             self.requests.clone(),
         );
         registry.register_collector(Box::new(LastEvent { last_event: self.last_event.clone(), timeline }));
@@ -83,7 +88,8 @@ impl Collector for LastEvent {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(last) = self.last_event.get() else { return Ok(()) };
         let gauge = ConstGauge::new(self.timeline.at(Instant::now()).since(last).as_secs_f64());
-        let help = "Time since the Node was last received, in a list or an event";
-        gauge.encode(encoder.encode_descriptor("last_event_age_seconds", help, None, gauge.metric_type())?)
+        let help = "Time since the Node was last received, in a list or an event.";
+        let unit = Some(&Unit::Seconds);
+        gauge.encode(encoder.encode_descriptor("last_event_age", help, unit, gauge.metric_type())?)
     }
 }

@@ -295,5 +295,17 @@ impl App {
 /// Prometheus names the format in `Accept` only if it can read it; the order of preference is ours to choose.
 fn accepts_open_metrics(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.any(|value| value.split(',').any(|range| range.trim().starts_with("application/openmetrics-text")))
+    values.any(|value| value.split(',').any(is_open_metrics))
+}
+
+/// Whether a media range of `Accept` means the version that we write, and is not ruled out with `q=0`.
+fn is_open_metrics(range: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let fits = |parameter: &str| match parameter.split_once('=') {
+        Some((name, version)) if name.eq_ignore_ascii_case("version") => version.trim_matches('"') == "1.0.0",
+        Some((name, q)) if name.eq_ignore_ascii_case("q") => q.parse::<f32>().is_ok_and(|q| q > 0.0),
+        _ => true,
+    };
+    parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"))
+        && parts.all(fits)
 }

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Running, Scenario, cordoned, local_result, ready};
 use nodegate_readiness::Outcome;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -92,6 +93,70 @@ fn open_metrics_when_asked() {
         response.body
     );
     assert!(response.body.contains("# TYPE nodegate_build info\n"));
+    assert!(response.body.contains("# UNIT nodegate_cache_age_seconds seconds\n"));
+    assert!(response.body.contains("# UNIT process_resident_memory_bytes bytes\n"));
+}
+
+#[test]
+fn the_format_is_the_one_that_the_scraper_reads() {
+    let server = scenario();
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    for (accept, expected) in [
+        // Prometheus 2.42 and 3.5, and a browser.
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+             text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            open_metrics,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+             text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            open_metrics,
+        ),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", text),
+        ("Application/OpenMetrics-Text", open_metrics),
+        ("application/openmetrics-text; version=\"1.0.0\"", open_metrics),
+        ("application/openmetrics-text;version=0.0.1,text/plain;q=0.5", text),
+        ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", text),
+        ("application/openmetrics-text;q=0,text/plain", text),
+        ("application/openmetrics-textual", text),
+        ("\"", text),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n"));
+        let response = client.response();
+        assert_eq!(response.header("content-type"), Some(expected), "{accept}");
+        assert_eq!(response.body.ends_with("\n# EOF\n"), expected == open_metrics, "{accept}");
+    }
+}
+
+/// Whatever is asked, from whoever may reach the port: the series of the requests are among those of the closed sets.
+#[test]
+fn hostile_requests_make_no_series() {
+    let server = scenario();
+    let before = series(&server.get("/metrics").body);
+    for n in 0..200 {
+        server.get(&format!("/bogus/{n}?check=x{n}"));
+        server.get(&format!("/health?check=bogus{n},http:evil{n}"));
+        server.get(&format!("/health?drain={}", 200 + n * 2));
+        server.get(&format!("/services/ns{n}/name{n}"));
+        server.get(&format!("/metrics?{n}"));
+        let mut client = server.connect();
+        client.send(format!("BOGUS{n} /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client.response();
+    }
+    let after = series(&server.get("/metrics").body);
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.iter().all(|name| name.starts_with("nodegate_http_requests_total{path=")), "{new:#?}");
+    assert!(!new.iter().any(|name| name.contains("bogus") || name.contains("evil")), "{new:#?}");
+    // One for each kind of answer that was given, and far below the hundred of the closed sets.
+    assert!((5..=20).contains(&new.len()), "{new:#?}");
+}
+
+fn series(text: &str) -> BTreeSet<String> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name.to_owned()).collect()
 }
 
 #[test]

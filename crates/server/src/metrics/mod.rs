@@ -11,6 +11,7 @@ pub(crate) use exposition::Exposition;
 
 use crate::route::{Code, Route};
 use http::StatusCode;
+use nodegate_readiness::flips::RECOVERED;
 use nodegate_readiness::{Flip, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,10 +39,21 @@ pub struct Metrics {
     flips: Mutex<FlipCounts>,
 }
 
-#[derive(Default)]
 struct FlipCounts {
     reasons: BTreeSet<String>,
     counts: BTreeMap<(Verdict, Verdict, String), u64>,
+}
+
+impl Default for FlipCounts {
+    /// The ways back to ready are counted from zero: an alert counts them with `increase()`, which does not see the flip
+    /// that brings a series into being.
+    fn default() -> Self {
+        let back = |from| ((from, Verdict::Ready, RECOVERED.to_owned()), 0);
+        Self {
+            reasons: BTreeSet::from([RECOVERED.to_owned()]),
+            counts: BTreeMap::from([Verdict::Draining, Verdict::NotReady].map(back)),
+        }
+    }
 }
 
 impl Metrics {
@@ -122,9 +134,11 @@ mod tests {
         metrics.flip(&flip("Reason0".to_owned()));
         metrics.flip(&flip("x".repeat(5000)));
         let flips = metrics.flips();
-        assert_eq!(flips.counts.len(), MAX_REASONS + 1);
+        assert_eq!(flips.reasons.len(), MAX_REASONS);
+        // Those and the other reasons', and the two that are there from the start.
+        assert_eq!(flips.counts.len(), MAX_REASONS - 1 + 1 + 2);
         let count = |reason: &str| flips.counts[&(Verdict::Ready, Verdict::NotReady, reason.to_owned())];
         assert_eq!(count("Reason0"), 2);
-        assert_eq!(count(OTHER_REASON), 37);
+        assert_eq!(count(OTHER_REASON), 38);
     }
 }

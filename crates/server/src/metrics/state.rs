@@ -8,6 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +40,7 @@ impl Collector for StateCollector {
 impl StateCollector {
     fn verdict(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let verdict = self.board.node_name().map(|_| why(&self.board.default_reports(now)).0);
-        let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured";
+        let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured.";
         let mut family = gauge(encoder, "verdict", help)?;
         for state in Verdict::ALL {
             let value = u64::from(verdict == Some(state));
@@ -50,14 +51,15 @@ impl StateCollector {
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let freshness = self.board.freshness(now);
-        let help = "Time since the last proof that the cache follows the API server; absent before the first";
-        let mut family = gauge(encoder, "cache_age_seconds", help)?;
+        let help =
+            "Time since the last proof that the cache follows the API server; absent before the first.";
+        let mut family = seconds(encoder, "cache_age", help)?;
         if let Some(age) = freshness.age {
             family.encode_gauge(&age.as_secs_f64())?;
         }
-        let help = "1 while the cache can not be trusted";
+        let help = "1 while the cache can not be trusted.";
         gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
-        let help = "Answers that passed only because the cache was stale";
+        let help = "Answers that passed only because the cache was stale.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }
 
@@ -71,13 +73,13 @@ impl StateCollector {
         };
 
         let mut family =
-            gauge(encoder, "check_passed", "1 if the check passes, 0 if not; only checks that run")?;
+            gauge(encoder, "check_passed", "1 if the check passes, 0 if not; only checks that run.")?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());
             family.encode_family(&[("check", board.catalog().name(id))])?.encode_gauge(&passed)?;
         }
-        let help = "Time since the check's last run, or for checks from memory since the cache's last proof";
-        let mut family = gauge(encoder, "check_age_seconds", help)?;
+        let help = "Time since the check's last run, or for checks from memory since the cache's last proof.";
+        let mut family = seconds(encoder, "check_age", help)?;
         for id in active() {
             let age = match board.catalog().local(id) {
                 Some(_) => result(id).map(|result| now.since(result.at)),
@@ -88,7 +90,11 @@ impl StateCollector {
                 family.encode_family(&labels)?.encode_gauge(&age.as_secs_f64())?;
             }
         }
-        let mut family = gauge(encoder, "check_duration_seconds", "Duration of the check's last run")?;
+        let mut family = seconds(
+            encoder,
+            "check_duration",
+            "Duration of the check's last run; 0 for checks from memory.",
+        )?;
         for id in active() {
             let duration = result(id).map(|result| result.duration).unwrap_or_default();
             let labels = [("check", board.catalog().name(id))];
@@ -99,7 +105,7 @@ impl StateCollector {
 
     fn flips(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let flips = self.metrics.flips().counts.clone();
-        let mut family = counters(encoder, "flips", "Changes of verdict")?;
+        let mut family = counters(encoder, "flips", "Changes of verdict.")?;
         for ((from, to, reason), count) in &flips {
             let labels = [("from", from.as_str()), ("to", to.as_str()), ("reason", reason)];
             count_one(&mut family, &labels, *count)?;
@@ -109,7 +115,7 @@ impl StateCollector {
 
     /// Only what has been asked: ten paths times ten codes would be a hundred series of zeros.
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = counters(encoder, "http_requests", "HTTP requests answered")?;
+        let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
         for (route, codes) in Route::ALL.iter().zip(&self.metrics.requests) {
             for (code, count) in Code::ALL.iter().zip(codes) {
                 let count = count.load(Ordering::Relaxed);
@@ -122,28 +128,28 @@ impl StateCollector {
     }
 
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        gauge(encoder, "connections", "Open connections")?.encode_gauge(&self.metrics.connections())?;
+        gauge(encoder, "connections", "Open connections.")?.encode_gauge(&self.metrics.connections())?;
         let denied = self.metrics.denied.load(Ordering::Relaxed);
-        let help = "Connections closed at once because --allow-from does not name their client";
+        let help = "Connections closed at once because --allow-from does not name their client.";
         counter(encoder, "connections_denied", help, denied)?;
         let evicted = self.metrics.evicted.load(Ordering::Relaxed);
         counter(
             encoder,
             "connections_evicted",
-            "Idle connections closed to make room for new ones",
+            "Idle connections closed to make room for new ones.",
             evicted,
         )?;
         let refused = self.metrics.refused.load(Ordering::Relaxed);
         counter(
             encoder,
             "connections_refused",
-            "Connections closed at once because all others were busy",
+            "Connections closed at once because all others were busy.",
             refused,
         )
     }
 
     fn build(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "The version of nodegate that runs";
+        let help = "The version of nodegate that runs.";
         let mut family = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
         let labels = [Some(("version", self.version)), self.revision.map(|revision| ("revision", revision))];
         let labels: Vec<_> = labels.into_iter().flatten().collect();
@@ -163,6 +169,15 @@ fn gauge<'e>(
     help: &str,
 ) -> Result<MetricEncoder<'e>, fmt::Error> {
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+}
+
+/// A gauge of seconds, whose unit ends its name.
+fn seconds<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &str,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)
 }
 
 fn counters<'e>(

@@ -1,0 +1,128 @@
+//! manifests/components/prometheus as kustomize renders it. The types have what we use of the operator's resources and of a
+//! rule file, spelled as there, and refuse all else: so a wrong field is found where no cluster has the definitions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The component on top of the base.
+pub(crate) struct Component {
+    pub(crate) pod_monitor: PodMonitorSpec,
+    pub(crate) rules: RuleFile,
+    pub(crate) dashboard: Value,
+    /// The pods that the DaemonSet makes.
+    pub(crate) pod_labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PodMonitorSpec {
+    pub(crate) job_label: String,
+    pub(crate) selector: Selector,
+    pub(crate) pod_metrics_endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Selector {
+    pub(crate) match_labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Endpoint {
+    pub(crate) path: String,
+    pub(crate) interval: String,
+    pub(crate) relabelings: Vec<Relabeling>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Relabeling {
+    pub(crate) source_labels: Vec<String>,
+    pub(crate) regex: Option<String>,
+    pub(crate) target_label: Option<String>,
+    pub(crate) replacement: Option<String>,
+    pub(crate) action: Option<String>,
+}
+
+/// The `spec` of a `PrometheusRule`, which is a rule file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RuleFile {
+    pub(crate) groups: Vec<Group>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) rules: Vec<Alert>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Alert {
+    #[serde(rename = "alert")]
+    pub(crate) name: String,
+    pub(crate) expr: String,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub(crate) hold: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+impl Component {
+    pub(crate) fn render() -> Self {
+        let objects = kustomize();
+        let spec = |kind: &str| the(&objects, kind)["spec"].clone();
+        let dashboards = &the(&objects, "ConfigMap")["data"];
+        let dashboard = dashboards["nodegate-dashboard.json"].as_str().unwrap();
+        let labels = &the(&objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+        Self {
+            pod_monitor: serde_json::from_value(spec("PodMonitor")).unwrap(),
+            rules: serde_json::from_value(spec("PrometheusRule")).unwrap(),
+            dashboard: serde_json::from_str(dashboard).unwrap(),
+            pod_labels: serde_json::from_value(labels.clone()).unwrap(),
+        }
+    }
+}
+
+fn kustomize() -> Vec<Value> {
+    let directory = tempfile::tempdir().unwrap();
+    // kustomize takes no absolute paths to other directories, but it follows links.
+    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
+    let lines = "resources: [manifests/base]\ncomponents: [manifests/components/prometheus]\n";
+    std::fs::write(directory.path().join("kustomization.yaml"), lines).unwrap();
+    let output = Command::new("kubectl").arg("kustomize").arg(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+}
+
+fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = objects.iter().filter(|object| object["kind"] == kind);
+    let one = found.next().unwrap_or_else(|| panic!("no {kind}"));
+    assert!(found.next().is_none(), "more than one {kind}");
+    one
+}
+
+#[test]
+fn the_objects_are_where_operator_and_sidecar_look() {
+    let objects = kustomize();
+    for kind in ["PodMonitor", "PrometheusRule"] {
+        let object = the(&objects, kind);
+        assert_eq!(object["apiVersion"], "monitoring.coreos.com/v1");
+        assert_eq!(object["metadata"]["namespace"], "nodegate");
+        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "nodegate");
+    }
+    let dashboard = the(&objects, "ConfigMap");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(
+        dashboard["metadata"]["name"], "nodegate-dashboard",
+        "no suffix: the next version replaces it"
+    );
+    Component::render();
+}
