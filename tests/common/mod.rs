@@ -15,5 +15,7 @@ pub mod containerd;
 pub mod disks;
 pub mod netns;
 pub mod poll;
+pub mod prober;
 pub mod proxy;
+pub mod rollout;
 pub mod stub;

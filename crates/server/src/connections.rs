@@ -56,6 +56,11 @@ impl Connections {
         Some(Place { key, connections: Arc::clone(self) })
     }
 
+    /// How many connections have taken a place so far.
+    pub(crate) fn entered(&self) -> u64 {
+        self.table().next_key
+    }
+
     /// Names the task of a place; if it has ended meanwhile there is nothing to name.
     pub(crate) fn started(&self, key: u64, task: AbortHandle) {
         if let Some(entry) = self.table().entries.get_mut(&key) {
