@@ -6,14 +6,18 @@
 
 mod common;
 
+use common::cable::{Cable, NODE_IP};
 use common::prober::{Ask, Prober, agent_check, health};
 use common::rollout::{Rollout, this_version};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 const DUAL_STACK: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const DELAY: Duration = Duration::from_millis(5);
 const PROBES_A_SECOND: u32 = 200;
 
 fn probed(targets: &[(SocketAddr, Ask)]) -> Vec<Prober> {
@@ -67,6 +71,21 @@ fn no_probe_fails_while_rollouts_are_undone() {
     all_saw(probers, &["200 fresh", "200 up ready"]);
 }
 
+/// Five milliseconds to the node and five back: two handshakes are in flight at any time.
+#[test]
+fn no_handshake_in_flight_is_lost() {
+    let cable = Cable::start(DELAY);
+    cable.on_node(|| {
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &this_version());
+        let probers = cable.on_balancer(|| probed(&[(rollout.http(NODE_IP.into()), health)]));
+        for _ in 0..5 {
+            rollout.replace(&this_version());
+            rollout.undo(&this_version());
+        }
+        all_saw(probers, &["200 fresh"]);
+    });
+}
+
 /// Nobody takes over: probes are refused once the port is closed, and until then answered.
 #[test]
 fn an_agent_without_a_successor_answers_until_it_closes() {
@@ -84,18 +103,39 @@ fn another_version() {
     for (what, from, to) in
         [("other -> other", &other, &other), ("other -> this", &other, &this), ("this -> other", &this, &other)]
     {
-        let (mut probes, mut failed) = (0, std::collections::BTreeMap::<String, usize>::new());
-        for _ in 0..20 {
-            let mut rollout = Rollout::start(V4, from);
-            let mut probers = probed(&[(rollout.http(V4), health)]);
-            rollout.replace(to);
-            probers[0].wait(10);
-            probers[0].stop();
-            probes += probers[0].probes().len();
-            for probe in probers[0].failed() {
-                *failed.entry(probe.told()).or_default() += 1;
-            }
-        }
-        println!("{what}: 20 replacements, {probes} probes, failed: {failed:?}");
+        let told = |how: &str, (probes, failed): (usize, Failures)| {
+            println!("{what}, {how}: 20 replacements, {probes} probes, failed: {failed:?}");
+        };
+        told("loopback", replace_once_each(20, from, to, V4, |act| act()));
+        let cable = Cable::start(DELAY);
+        let far = |act: &mut (dyn FnMut() + Send)| cable.on_balancer(act);
+        told("5 ms away", cable.on_node(|| replace_once_each(20, from, to, NODE_IP.into(), far)));
     }
+}
+
+type Failures = BTreeMap<String, usize>;
+
+/// Replaces so many agents, each the first of its node; the prober starts by `elsewhere`.
+fn replace_once_each(
+    times: usize,
+    from: &Path,
+    to: &Path,
+    node: IpAddr,
+    elsewhere: impl Fn(&mut (dyn FnMut() + Send)),
+) -> (usize, Failures) {
+    let (mut probes, mut failed) = (0, Failures::new());
+    for _ in 0..times {
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), from);
+        let target = rollout.http(node);
+        let mut probers = Vec::new();
+        elsewhere(&mut || probers = probed(&[(target, health)]));
+        rollout.replace_when(to, || probers[0].wait(20));
+        probers[0].wait(10);
+        probers[0].stop();
+        probes += probers[0].probes().len();
+        for probe in probers[0].failed() {
+            *failed.entry(probe.told()).or_default() += 1;
+        }
+    }
+    (probes, failed)
 }

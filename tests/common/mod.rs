@@ -10,6 +10,7 @@
 )]
 
 pub mod agent;
+pub mod cable;
 pub mod cluster;
 pub mod containerd;
 pub mod disks;

@@ -2,7 +2,6 @@
 
 use super::agent::Agent;
 use super::cluster::{Cluster, NODE};
-use super::poll::until;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,9 +55,15 @@ impl Rollout {
         Agent::launch(command)
     }
 
-    /// The new agent listens beside the old one, which is then asked to end; in a cluster that is `minReadySeconds` later.
+    /// The new agent listens beside the old one, which is at once asked to end.
     pub fn replace(&mut self, program: &Path) {
+        self.replace_when(program, || {});
+    }
+
+    /// The old one is asked to end when this is done; in a cluster that is `minReadySeconds` later.
+    pub fn replace_when(&mut self, program: &Path, ready: impl FnOnce()) {
         let new = self.launch(program);
+        ready();
         self.end(Some(new));
     }
 
@@ -66,7 +71,6 @@ impl Rollout {
     pub fn undo(&mut self, program: &Path) {
         let old = self.agent.take();
         self.agent = Some(self.launch(program));
-        // Answers from the new one, as /readyz would be.
         self.end(old);
     }
 
@@ -76,11 +80,5 @@ impl Rollout {
         let (status, log) = agent.terminate();
         assert!(status.success(), "{status}: {log}");
         self.agent = successor;
-    }
-
-    /// Asks until the agent there says that it is ready.
-    pub fn wait_ready(&self) {
-        let agent = self.agent.as_ref().unwrap();
-        until("/readyz to say yes", || (agent.get("/readyz").status == 200).then_some(()));
     }
 }
