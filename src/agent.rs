@@ -86,7 +86,8 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         connections: settings.max_connections,
         drain_timeout: settings.shutdown_grace,
         ..Limits::default()
-    };
+    }
+    .within_descriptors();
     runtime("server runtime")?.block_on(async {
         let shutdown = Shutdown::listen()?;
         wait_for_truth(&board, started, settings.startup_grace).await;

@@ -29,6 +29,9 @@ const BATCH: usize = 64;
 /// than one within a continent.
 const HANDSHAKE: Duration = Duration::from_millis(100);
 
+/// A turn of the runtime.
+const TASK_GONE: Duration = Duration::from_millis(1);
+
 /// DESIGN: 8 KiB of headers. It is also hyper's smallest buffer.
 const HEADER_BYTES: usize = 8192;
 
@@ -114,7 +117,7 @@ impl Server {
         let mut shutdown = pin!(shutdown);
         let every = self.limits.sweep_every();
         let mut sweep = pin!(sleep(every));
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new();
         loop {
             tokio::select! {
                 biased;
@@ -145,19 +148,19 @@ impl Server {
     /// How long to leave the listener alone.
     fn pause(&self, backoff: &mut Backoff, accepted: Accepted) -> Option<Duration> {
         let Accepted::Failed(error) = accepted else {
-            if backoff.succeeded() {
+            if backoff.succeeded(Instant::now()) {
                 tracing::info!("accepting connections again");
             }
             return None;
         };
-        let (delay, first) = backoff.failed();
+        let (delay, first) = backoff.failed(Instant::now());
         if first {
             tracing::warn!(%error, "can't accept connections; trying again until it works");
         }
-        if lacks_descriptors(&error) {
-            self.connections.evict_one();
-        }
-        Some(delay)
+        // The descriptor of a connection that is closed is free when its task has gone. To wait for longer would leave a
+        // load balancer's probe in the queue behind those who took all descriptors.
+        let freed = lacks_descriptors(&error) && self.connections.evict_one();
+        Some(if freed { TASK_GONE } else { delay })
     }
 
     fn accept_batch(&self, listener: &TcpListener) -> Accepted {

@@ -68,9 +68,9 @@ impl Connections {
         }
     }
 
-    /// Closes one idle connection, to get its file descriptor.
-    pub(crate) fn evict_one(&self) {
-        self.evict(&mut self.table());
+    /// Closes one idle connection, to get its file descriptor; false if there is none.
+    pub(crate) fn evict_one(&self) -> bool {
+        self.evict(&mut self.table())
     }
 
     fn evict(&self, table: &mut Table) -> bool {
