@@ -24,7 +24,9 @@ fn probed(targets: &[(SocketAddr, Ask)]) -> Vec<Prober> {
     let each = PROBES_A_SECOND / u32::try_from(targets.len()).unwrap();
     let probers: Vec<Prober> =
         targets.iter().map(|(address, ask)| Prober::start(*address, *ask, each, 4)).collect();
-    probers.iter().for_each(|prober| prober.wait(10));
+    for prober in &probers {
+        prober.wait(10);
+    }
     probers
 }
 
@@ -98,11 +100,14 @@ fn an_agent_without_a_successor_answers_until_it_closes() {
 #[test]
 #[ignore = "needs another version of the program: NODEGATE_PREDECESSOR"]
 fn another_version() {
-    let other = PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
+    let other =
+        PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
     let this = this_version();
-    for (what, from, to) in
-        [("other -> other", &other, &other), ("other -> this", &other, &this), ("this -> other", &this, &other)]
-    {
+    for (what, from, to) in [
+        ("other -> other", &other, &other),
+        ("other -> this", &other, &this),
+        ("this -> other", &this, &other),
+    ] {
         let told = |how: &str, (probes, failed): (usize, Failures)| {
             println!("{what}, {how}: 20 replacements, {probes} probes, failed: {failed:?}");
         };
@@ -127,13 +132,14 @@ fn replace_once_each(
     for _ in 0..times {
         let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), from);
         let target = rollout.http(node);
-        let mut probers = Vec::new();
-        elsewhere(&mut || probers = probed(&[(target, health)]));
-        rollout.replace_when(to, || probers[0].wait(20));
-        probers[0].wait(10);
-        probers[0].stop();
-        probes += probers[0].probes().len();
-        for probe in probers[0].failed() {
+        let mut prober = None;
+        elsewhere(&mut || prober = probed(&[(target, health)]).pop());
+        let mut prober = prober.unwrap();
+        rollout.replace_when(to, || prober.wait(20));
+        prober.wait(10);
+        prober.stop();
+        probes += prober.probes().len();
+        for probe in prober.failed() {
             *failed.entry(probe.told()).or_default() += 1;
         }
     }

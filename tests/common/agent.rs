@@ -148,9 +148,7 @@ impl Agent {
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let status =
-            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
-        assert!(status.success());
+        send_signal(self.pid(), name);
     }
 
     /// Asks it to end, and waits for that.
@@ -159,6 +157,12 @@ impl Agent {
         let status = until("the agent to end", || self.child.try_wait().unwrap());
         (status, self.log_text())
     }
+}
+
+/// Sends a signal, by its name.
+pub fn send_signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success());
 }
 
 /// An agent that listens on all addresses is asked on loopback.

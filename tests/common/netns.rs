@@ -129,6 +129,16 @@ impl Lab {
         self.shell("resolver", command);
     }
 
+    /// What a program on the node says.
+    pub fn node_says(&self, command: &str) -> String {
+        let mut words = command.split(' ');
+        let mut program = Command::new(words.next().unwrap());
+        program.args(words);
+        let output = self.at("node", move || program.output().unwrap());
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     fn shell(&self, part: &str, command: &str) {
         let path = "/usr/sbin:/sbin:/usr/bin:/bin";
         let namespace = self.namespace(part);

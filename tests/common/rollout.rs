@@ -26,8 +26,7 @@ impl Rollout {
         // Ports that were free a moment ago: each successor must get the same.
         let free = |_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let [one, two] = [0, 1].map(free).map(|listener| listener.local_addr().unwrap().port());
-        let mut rollout =
-            Self { cluster: Cluster::start(), listen, port: one, agent_port: two, agent: None };
+        let mut rollout = Self { cluster: Cluster::start(), listen, port: one, agent_port: two, agent: None };
         rollout.agent = Some(rollout.launch(program));
         rollout
     }

@@ -8,9 +8,9 @@ use crate::table::Row;
 use nodegate_kube_sim::Builder;
 use std::time::{Duration, Instant};
 
-/// Short, so that outages are, too; the Lease moves every second to match.
-const STALE_AFTER: Duration = Duration::from_secs(4);
-pub const STALE_AFTER_ARG: &str = "--stale-after=4s";
+/// Short, so that outages are, too; the Lease moves twice a second to match.
+const STALE_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
 /// DESIGN, section 4: how much later than that at most.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often the load balancer probes.
@@ -21,52 +21,92 @@ const SOME: usize = 25;
 /// come as late as the worst probe, which takes a step or two itself; on an idle one that is milliseconds.
 const STEPS: u32 = 4;
 
-pub const FRESH: &str = "200 fresh";
-pub const STALE: &str = "200 stale";
-pub const CORDONED: &str = "503 Unschedulable";
+pub(crate) const FRESH: &str = "200 fresh";
+pub(crate) const STALE: &str = "200 stale";
+pub(crate) const CORDONED: &str = "503 Unschedulable";
 
 const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
 const LOST: &str = "watch lost, starting over";
 
-pub struct Scene {
-    pub cluster: Cluster,
-    pub agent: Agent,
-    pub prober: Prober,
+/// The API server's side of a story.
+pub(crate) trait Api {
+    fn cordon(&self);
+    fn uncordon(&self);
+    /// Counts requests from now on.
+    fn count_anew(&self);
+    fn requests(&self) -> u64;
+    /// How many watches are open.
+    fn watches(&self) -> u64;
+}
+
+impl Api for Cluster {
+    fn cordon(&self) {
+        self.sim.cordon(NODE);
+    }
+
+    fn uncordon(&self) {
+        self.sim.uncordon(NODE);
+    }
+
+    fn count_anew(&self) {
+        self.sim.counters().reset();
+    }
+
+    fn requests(&self) -> u64 {
+        self.sim.counters().read().total()
+    }
+
+    fn watches(&self) -> u64 {
+        self.sim.counters().read().watches
+    }
+}
+
+pub(crate) struct Scene<A: Api = Cluster> {
+    pub(crate) cluster: A,
+    pub(crate) agent: Agent,
+    pub(crate) prober: Prober,
     began: Instant,
     healed: Instant,
     row: Row,
 }
 
 /// The cluster of most stories.
-pub fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     Cluster::with(usual)
 }
 
-/// Its kubelet renews its Lease every second.
-pub fn usual(builder: Builder) -> Builder {
-    builder.kubelets(true).lease_interval(Duration::from_secs(1))
+/// Its kubelet renews its Lease twice a second.
+pub(crate) fn usual(builder: Builder) -> Builder {
+    builder.kubelets(true).lease_interval(Duration::from_millis(500))
 }
 
 impl Scene {
-    /// An agent that has seen its Node ready and has heard a heartbeat, and is probed.
-    pub fn start() -> Self {
+    /// An agent that has seen its Node ready and has heard a heartbeat, and is probed. Its cache is soon stale.
+    pub(crate) fn start() -> Self {
         Self::with(cluster(), &[STALE_AFTER_ARG])
     }
 
-    pub fn with(cluster: Cluster, args: &[&str]) -> Self {
+    /// The same with the default, for what must be over before the cache is stale.
+    pub(crate) fn patient() -> Self {
+        Self::with(cluster(), &[])
+    }
+
+    pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
         let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
         Self::of(cluster, agent)
     }
+}
 
-    pub fn of(cluster: Cluster, agent: Agent) -> Self {
+impl<A: Api> Scene<A> {
+    pub(crate) fn of(cluster: A, agent: Agent) -> Self {
         agent.wait_ready();
         let heartbeat = r#"nodegate_watch_events_total{resource="leases",type="apply"}"#;
         until("a heartbeat", || agent.metric(heartbeat));
         Self::probed(cluster, agent)
     }
 
-    pub fn probed(cluster: Cluster, agent: Agent) -> Self {
+    pub(crate) fn probed(cluster: A, agent: Agent) -> Self {
         let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
         prober.wait(SOME);
         let now = Instant::now();
@@ -74,27 +114,28 @@ impl Scene {
     }
 
     /// The fault begins.
-    pub fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
-        self.cluster.sim.counters().reset();
+    pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
+        self.cluster.count_anew();
         let injected = inject(self);
         self.began = Instant::now();
+        self.healed = self.began;
         injected
     }
 
     /// It lasts until a few probes more are answered, and then ends.
-    pub fn heal<T>(&mut self, repair: impl FnOnce(&Self) -> T) -> T {
+    pub(crate) fn heal<T>(&mut self, repair: impl FnOnce(&Self) -> T) -> T {
         self.lasts();
         self.healed = Instant::now();
         repair(self)
     }
 
     /// A few probes more.
-    pub fn lasts(&self) {
+    pub(crate) fn lasts(&self) {
         self.prober.wait(SOME);
     }
 
     /// The cache is declared stale and the agent fails open, in time, with one warning, and says so in its metrics.
-    pub fn fails_open(&mut self) {
+    pub(crate) fn fails_open(&mut self) {
         self.notices(STALE, STALE_AFTER + GRACE);
         self.lasts();
         assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(1.0));
@@ -103,7 +144,7 @@ impl Scene {
     }
 
     /// A load balancer sees `answer`, and no probe sent after the bound was told anything else before.
-    pub fn notices(&mut self, answer: &str, within: Duration) {
+    pub(crate) fn notices(&mut self, answer: &str, within: Duration) {
         let noticed = self.first(answer, self.began);
         let since = |probe: &&Probe| probe.sent >= self.began && probe.sent <= noticed.sent;
         let probes = self.prober.probes();
@@ -119,37 +160,56 @@ impl Scene {
             self.agent.log_text()
         );
         self.row.notice = Some(noticed.answered - self.began);
+        self.row.bound = Some(within);
     }
 
     /// Load balancers have nothing to notice; the agent does.
-    pub fn notices_itself<T>(&mut self, what: &str, attempt: impl FnMut() -> Option<T>) -> T {
-        let found = until(what, attempt);
+    pub(crate) fn notices_itself<T>(
+        &mut self,
+        what: &str,
+        mut attempt: impl FnMut(&Agent) -> Option<T>,
+    ) -> T {
+        let found = until(what, || attempt(&self.agent));
         self.row.notice = Some(self.began.elapsed());
         found
     }
 
     /// The agent begins its watch anew for this reason.
-    pub fn restarts(&mut self, reason: &str) {
+    pub(crate) fn restarts(&mut self, reason: &str) {
         until(reason, || (restarts(&self.agent, reason) >= 1.0).then_some(()));
         self.row.notice.get_or_insert(self.began.elapsed());
     }
 
     /// A load balancer sees `answer` after the repair; if the cache was stale, the log and the metrics tell that it is not
     /// any more. Then the agent follows what happens to the Node.
-    pub fn recovers(&mut self, answer: &str) {
+    pub(crate) fn recovers(&mut self, answer: &str) {
         let first = self.first(answer, self.healed);
         self.row.recover = Some(first.answered - self.healed);
         self.ends(first.answered);
         assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
         if self.agent.logged(WARNING) > 0 {
+            self.logged_once(WARNING);
             self.logged_once(RECOVERED);
         }
         self.follows();
     }
 
+    /// Both watches are open again.
+    pub(crate) fn watches_again(&mut self) {
+        until("watches", || (self.cluster.watches() >= 2).then_some(()));
+        self.row.recover = Some(self.healed.elapsed());
+    }
+
+    /// Load balancers see nothing of it, and the agent follows what happens to the Node.
+    pub(crate) fn goes_on(&mut self) {
+        self.lasts();
+        self.ends(Instant::now());
+        self.follows();
+    }
+
     /// What was to be seen of the fault has been seen.
-    pub fn ends(&mut self, at: Instant) {
-        self.row.requests.get_or_insert(self.cluster.sim.counters().read().total());
+    fn ends(&mut self, at: Instant) {
+        self.row.requests.get_or_insert(self.cluster.requests());
         let seen: Vec<Probe> =
             self.prober.probes().into_iter().filter(|probe| probe.answered <= at).collect();
         self.row.trail = trail(&seen);
@@ -160,16 +220,16 @@ impl Scene {
         for (answer, change) in [(CORDONED, true), (FRESH, false)] {
             let now = Instant::now();
             if change {
-                self.cluster.sim.cordon(NODE);
+                self.cluster.cordon();
             } else {
-                self.cluster.sim.uncordon(NODE);
+                self.cluster.uncordon();
             }
             self.first(answer, now);
         }
     }
 
     /// The first probe sent after `from` that was told `answer`.
-    pub fn first(&self, answer: &str, from: Instant) -> Probe {
+    pub(crate) fn first(&self, answer: &str, from: Instant) -> Probe {
         let found = until_or(
             || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.told() == answer),
             || format!("waited for {answer}; {:?}\n{}", self.prober.counts(), self.agent.log_text()),
@@ -179,27 +239,32 @@ impl Scene {
         found
     }
 
-    pub fn logged_once(&self, line: &str) {
+    pub(crate) fn logged_once(&self, line: &str) {
         until(line, || (self.agent.logged(line) > 0).then_some(()));
         assert_eq!(self.agent.logged(line), 1, "one line, not one a request: {}", self.agent.log_text());
     }
 
     /// One line for each episode.
-    pub fn lost_watch_is_logged_once(&self) {
+    pub(crate) fn lost_watch_is_logged_once(&self) {
         self.logged_once(LOST);
     }
 
     /// No load balancer was told less than the whole truth.
-    pub fn never_stale(&self) {
+    pub(crate) fn never_stale(&self) {
         assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
     }
 
     /// What came of it: this trail, and no probe without an answer.
-    pub fn row(mut self, trail: &[&str]) -> Row {
+    pub(crate) fn row(mut self, trail: &[&str]) -> Row {
         self.prober.wait(1);
         self.prober.stop();
         let failed = self.prober.failed();
-        assert!(failed.is_empty(), "{} probes failed: {:?}", failed.len(), failed[0].saw);
+        let told = |probe: &Probe| {
+            let after = probe.sent.saturating_duration_since(self.began);
+            format!("{} sent {after:?} after the fault, {:?} later", probe.saw, probe.answered - probe.sent)
+        };
+        let failed: Vec<String> = failed.iter().map(told).collect();
+        assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
         assert_eq!(self.row.trail, trail, "{}", self.agent.log_text());
         assert_eq!(self.agent.get("/livez").status, 200);
         self.row.probes = self.prober.probes().len();
@@ -207,7 +272,7 @@ impl Scene {
     }
 }
 
-pub fn restarts(agent: &Agent, reason: &str) -> f64 {
+pub(crate) fn restarts(agent: &Agent, reason: &str) -> f64 {
     let name = format!(r#"nodegate_watch_restarts_total{{resource="nodes",reason="{reason}"}}"#);
     agent.metric(&name).unwrap_or_default()
 }
