@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit lb-test haproxy-test prometheus-test e2e build image manifests tools
+.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ lint:
 
 unit:
 	cargo test --workspace --locked
+
+faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took (two minutes)
+	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
+	@cargo test --quiet --locked --test faults -- --ignored --exact table --nocapture
 
 lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
 	@cargo test --quiet --locked --test lb -- --ignored --exact stories::table --nocapture

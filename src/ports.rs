@@ -41,7 +41,8 @@ impl Ports {
             connections: settings.max_connections,
             drain_timeout: settings.shutdown_grace,
             ..Limits::default()
-        };
+        }
+        .within_descriptors();
         let agent = |port: NonZeroU16| bind(settings.listen_address, port.get());
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;

@@ -2,7 +2,7 @@
 
 use super::poll::{DEADLINE, until};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -48,10 +48,13 @@ impl Agent {
 
     /// Starts a command that is an agent, with logs that this can follow.
     pub fn launch(mut command: Command) -> Self {
-        let command = command
-            .env("LISTEN_PORT", "0")
-            .env("NODEGATE_AGENT_PORT", "0")
-            .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
+        for (name, usual) in
+            [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")]
+        {
+            if !command.get_envs().any(|(set, _)| set == name) {
+                command.env(name, usual);
+            }
+        }
         let mut child =
             command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -66,7 +69,8 @@ impl Agent {
             }
             let log = log.lock().unwrap();
             let line = log.iter().find(|line| line.contains("listening address="))?;
-            line.split("address=").nth(1)?.split(' ').next()?.parse().ok()
+            let bound: SocketAddr = line.split("address=").nth(1)?.split(' ').next()?.parse().ok()?;
+            Some(reachable(bound))
         });
         Self { child, address, log }
     }
@@ -144,9 +148,7 @@ impl Agent {
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let status =
-            Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
-        assert!(status.success());
+        send_signal(self.pid(), name);
     }
 
     /// Asks it to end, and waits for that.
@@ -160,6 +162,22 @@ impl Agent {
     pub fn wait_end(&mut self) -> ExitStatus {
         until("the agent to end", || self.child.try_wait().unwrap())
     }
+}
+
+/// Sends a signal, by its name.
+pub fn send_signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// An agent that listens on all addresses is asked on loopback.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
 }
 
 impl Drop for Agent {

@@ -10,10 +10,13 @@
 )]
 
 pub mod agent;
+pub mod cable;
 pub mod cluster;
 pub mod containerd;
 pub mod disks;
 pub mod netns;
 pub mod poll;
+pub mod prober;
 pub mod proxy;
+pub mod rollout;
 pub mod stub;

@@ -106,8 +106,12 @@ impl Lab {
 
     /// Moves this thread, and the processes that it will start.
     fn enter(&self, part: &str) {
-        let file = fs::File::open(format!("/run/netns/{}", self.namespace(part))).unwrap();
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        enter(&self.namespace(part));
+    }
+
+    /// Does something elsewhere. Threads and processes that it starts stay there.
+    pub fn at<T: Send>(&self, part: &str, act: impl FnOnce() -> T + Send) -> T {
+        in_namespace(&self.namespace(part), act)
     }
 
     /// Runs something where the router is, or where the resolver is.
@@ -134,6 +138,16 @@ impl Lab {
     /// Runs a shell command where the resolver is.
     pub fn at_resolver(&self, command: &str) {
         self.shell("resolver", command);
+    }
+
+    /// What a program on the node says.
+    pub fn node_says(&self, command: &str) -> String {
+        let mut words = command.split(' ');
+        let mut program = Command::new(words.next().unwrap());
+        program.args(words);
+        let output = self.at("node", move || program.output().unwrap());
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn shell(&self, part: &str, command: &str) {
@@ -172,13 +186,7 @@ impl Lab {
         command.args([RESOLVER_V4, RESOLVER_V6].map(|address| format!("--listen-address={address}")));
         command.args((1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}")));
         command.stderr(Stdio::null());
-        let child = std::thread::scope(|scope| {
-            let start = || {
-                self.enter("resolver");
-                command.spawn().expect("dnsmasq starts")
-            };
-            scope.spawn(start).join().unwrap()
-        });
+        let child = self.at("resolver", move || command.spawn().expect("dnsmasq starts"));
         self.resolver = Some(child);
     }
 
@@ -224,7 +232,24 @@ impl Drop for Lab {
     }
 }
 
-fn run(command: &str) {
+fn enter(namespace: &str) {
+    let file = fs::File::open(format!("/run/netns/{namespace}")).unwrap();
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+/// Does something in a network namespace. Threads and processes that it starts stay there.
+pub fn in_namespace<T: Send>(namespace: &str, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let there = || {
+            enter(namespace);
+            act()
+        };
+        scope.spawn(there).join().unwrap()
+    })
+}
+
+/// Runs a program of /usr/sbin; its words are separated by single spaces.
+pub fn run(command: &str) {
     let mut words = command.split(' ');
     let program = format!("/usr/sbin/{}", words.next().unwrap());
     let status = Command::new(program).args(words).status().unwrap();

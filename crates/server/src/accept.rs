@@ -6,7 +6,7 @@ use crate::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use crate::connections::{Connections, Place};
 use crate::door::{Caller, Door};
 use crate::limits::Limits;
-use crate::listener::Listener;
+use crate::listener::{Heir, Listener, steer};
 use crate::service::Session;
 use crate::session::Activity;
 use crate::stream::Stream;
@@ -20,10 +20,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How many connections are accepted before the tasks of those accepted get their turn.
 const BATCH: usize = 64;
+
+/// How long a handshake may take from its first packet to its last: a round trip between load balancer and node, and more
+/// than one within a continent.
+const HANDSHAKE: Duration = Duration::from_millis(100);
+
+/// A turn of the runtime.
+const TASK_GONE: Duration = Duration::from_millis(1);
 
 /// DESIGN: 8 KiB of headers. It is also hyper's smallest buffer.
 const HEADER_BYTES: usize = 8192;
@@ -33,9 +40,9 @@ const HEADER_BYTES: usize = 8192;
 #[error("can't wait for connections: {0}")]
 pub struct ServeError(#[from] io::Error);
 
-/// Answers requests until `shutdown` resolves, then drains: connections in the accept queue are still taken, requests
-/// in flight finish, kept connections are told to close with their next answer; what is left after the drain timeout is
-/// cut. Needs a runtime with timers and IO.
+/// Answers requests until `shutdown` resolves, then drains: new connections go to another process that listens on the same
+/// port, if there is one; those on their way to this one are still taken, requests in flight finish, kept connections are
+/// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO.
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
@@ -59,11 +66,13 @@ pub(crate) async fn run(
     server.accept_until(&socket, shutdown).await;
 
     server.app.close();
+    let deadline = Instant::now() + server.limits.drain_timeout;
+    server.hand_over(&socket).await;
     while let Accepted::All = server.accept_batch(socket.get_ref()) {
         tokio::task::yield_now().await;
     }
     drop(socket);
-    server.drain().await;
+    server.drain(deadline).await;
     Ok(())
 }
 
@@ -110,7 +119,7 @@ impl Server {
         let mut shutdown = pin!(shutdown);
         let every = self.limits.sweep_every();
         let mut sweep = pin!(sleep(every));
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new();
         loop {
             tokio::select! {
                 biased;
@@ -141,19 +150,19 @@ impl Server {
     /// How long to leave the listener alone.
     fn pause(&self, backoff: &mut Backoff, accepted: Accepted) -> Option<Duration> {
         let Accepted::Failed(error) = accepted else {
-            if backoff.succeeded() {
+            if backoff.succeeded(Instant::now()) {
                 tracing::info!("accepting connections again");
             }
             return None;
         };
-        let (delay, first) = backoff.failed();
+        let (delay, first) = backoff.failed(Instant::now());
         if first {
             tracing::warn!(%error, "can't accept connections; trying again until it works");
         }
-        if lacks_descriptors(&error) {
-            self.connections.evict_one();
-        }
-        Some(delay)
+        // The descriptor of a connection that is closed is free when its task has gone. To wait for longer would leave a
+        // load balancer's probe in the queue behind those who took all descriptors.
+        let freed = lacks_descriptors(&error) && self.connections.evict_one();
+        Some(if freed { TASK_GONE } else { delay })
     }
 
     fn accept_batch(&self, listener: &TcpListener) -> Accepted {
@@ -191,10 +200,26 @@ impl Server {
         self.connections.started(key, task.abort_handle());
     }
 
-    /// Ends all connections within the drain timeout.
-    async fn drain(&self) {
-        let deadline = Instant::now() + self.limits.drain_timeout;
-        if timeout(self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
+    /// Stays until no handshake with this listener is in flight: the kernel would reset it. Connections that keep coming
+    /// mean that the newer of two is the one to go (a rollout is undone), or that there is no other.
+    async fn hand_over(&self, socket: &AsyncFd<TcpListener>) {
+        let handshake = HANDSHAKE.min(self.limits.drain_timeout / 10);
+        for heir in [None, Some(Heir::First), Some(Heir::Second)] {
+            if let Some(heir) = heir {
+                steer(socket.get_ref(), heir);
+            }
+            self.accept_until(socket, sleep(handshake)).await;
+            let before = self.connections.entered();
+            self.accept_until(socket, sleep(handshake)).await;
+            if self.connections.entered() == before {
+                return;
+            }
+        }
+    }
+
+    /// Ends all connections by the deadline.
+    async fn drain(&self, deadline: Instant) {
+        if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
             self.connections.close_idle();
         }
         if timeout_at(deadline, self.connections.emptied()).await.is_err() {

@@ -3,29 +3,39 @@
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_millis(5);
 /// Long enough to cost nothing, short enough that a load balancer's next probe finds us again.
 const LONGEST: Duration = Duration::from_millis(500);
 
+/// How long accepting must work before an episode is over. Where one descriptor is free at a time every other accept
+/// fails, and each must not be news.
+const CALM: Duration = Duration::from_secs(10);
+
 /// The state of an episode of failing accepts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backoff {
-    delay: Option<Duration>,
+    delay: Duration,
+    last_failure: Option<Instant>,
 }
 
 impl Backoff {
-    /// How long to wait after a failure, and whether it is the first of its episode, and so worth a log line.
-    pub(crate) fn failed(&mut self) -> (Duration, bool) {
-        let first = self.delay.is_none();
-        let delay = self.delay.map_or(FIRST, |delay| (delay * 2).min(LONGEST));
-        self.delay = Some(delay);
-        (delay, first)
+    pub(crate) fn new() -> Self {
+        Self { delay: FIRST, last_failure: None }
     }
 
-    /// Accepting works; true if it did not before.
-    pub(crate) fn succeeded(&mut self) -> bool {
-        self.delay.take().is_some()
+    /// How long to wait after a failure, and whether it is the first of its episode, and so worth a log line.
+    pub(crate) fn failed(&mut self, now: Instant) -> (Duration, bool) {
+        let first = self.last_failure.replace(now).is_none();
+        let next = (self.delay * 2).min(LONGEST);
+        (std::mem::replace(&mut self.delay, next), first)
+    }
+
+    /// Accepting works; true if that ends an episode.
+    pub(crate) fn succeeded(&mut self, now: Instant) -> bool {
+        self.delay = FIRST;
+        self.last_failure.take_if(|last| now.duration_since(*last) >= CALM).is_some()
     }
 }
 
@@ -59,18 +69,21 @@ mod tests {
 
     #[test]
     fn delays_grow_to_a_bound_and_one_line_is_logged_an_episode() {
-        let mut backoff = Backoff::default();
-        assert!(!backoff.succeeded());
-        assert_eq!(backoff.failed(), (FIRST, true));
-        assert_eq!(backoff.failed(), (FIRST * 2, false));
+        let now = Instant::now();
+        let mut backoff = Backoff::new();
+        assert!(!backoff.succeeded(now));
+        assert_eq!(backoff.failed(now), (FIRST, true));
+        assert_eq!(backoff.failed(now), (FIRST * 2, false));
         for _ in 0..20 {
-            let (delay, first) = backoff.failed();
+            let (delay, first) = backoff.failed(now);
             assert!(delay <= LONGEST && !first);
         }
-        assert_eq!(backoff.failed().0, LONGEST);
-        assert!(backoff.succeeded());
-        assert!(!backoff.succeeded());
-        assert_eq!(backoff.failed(), (FIRST, true));
+        assert_eq!(backoff.failed(now).0, LONGEST);
+        assert!(!backoff.succeeded(now), "it may go on");
+        assert_eq!(backoff.failed(now), (FIRST, false));
+        assert!(backoff.succeeded(now + CALM));
+        assert!(!backoff.succeeded(now + CALM));
+        assert_eq!(backoff.failed(now + CALM), (FIRST, true));
     }
 
     #[test]

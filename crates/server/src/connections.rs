@@ -70,6 +70,11 @@ impl Connections {
         Some(Place { key, connections: Arc::clone(self) })
     }
 
+    /// How many connections have taken a place so far.
+    pub(crate) fn entered(&self) -> u64 {
+        self.table().next_key
+    }
+
     /// Names the task of a place; if it has ended meanwhile there is nothing to name.
     pub(crate) fn started(&self, key: u64, task: AbortHandle) {
         if let Some(entry) = self.table().entries.get_mut(&key) {
@@ -77,9 +82,9 @@ impl Connections {
         }
     }
 
-    /// Closes one idle connection, to get its file descriptor.
-    pub(crate) fn evict_one(&self) {
-        self.evict(&mut self.table());
+    /// Closes one idle connection, to get its file descriptor; false if there is none.
+    pub(crate) fn evict_one(&self) -> bool {
+        self.evict(&mut self.table())
     }
 
     /// Closes the one that has been idle for the longest time. But if three quarters of them never had an answer, it is one

@@ -2,6 +2,7 @@
 
 use crate::allow_from::AllowFrom;
 use std::net::SocketAddr;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
 /// The limits of a listener.
@@ -37,7 +38,35 @@ impl Default for Limits {
     }
 }
 
+/// Descriptors that are kept from clients: watches, local checks and files need some, a dozen when idle and one or two for
+/// each check that runs. Half of all where there are few.
+const RESERVED: u64 = 128;
+/// HTTP, agent checks and the metrics' own address, each with a table of connections of its own.
+const LISTENERS: u64 = 3;
+
 impl Limits {
+    /// Takes all descriptors that the process may have, and lowers the number of connections to what they allow: idle
+    /// clients must not keep the agent from its API server.
+    #[must_use]
+    pub fn within_descriptors(self) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        let allowed = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+        // None is no limit.
+        let Some(allowed) = allowed else { return self };
+        let share = allowed.saturating_sub(RESERVED.min(allowed / 2)) / LISTENERS;
+        let connections = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, self.connections.max(1));
+        if connections < self.connections {
+            tracing::warn!(
+                descriptors = allowed,
+                connections,
+                wanted = self.connections,
+                "the limit of file descriptors allows for fewer connections"
+            );
+        }
+        Self { connections, ..self }
+    }
+
     /// How often to look for clients that are too late: precise enough for the shortest timeout, and at most once a
     /// second so that a kept connection does not wake the node for it.
     pub(crate) fn sweep_every(&self) -> Duration {

@@ -1,0 +1,116 @@
+//! What befalls the API server and the connections to it.
+
+use crate::common::agent::Agent;
+use crate::common::cluster::{Cluster, NODE};
+use crate::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster, usual};
+use crate::simulator::Simulator;
+use crate::table::Row;
+use std::time::Duration;
+
+/// DESIGN, section 4: a connection whose packets vanish is noticed and replaced within this time.
+pub(crate) const REPLACED: Duration = Duration::from_secs(6);
+
+pub(crate) fn killed_and_restarted() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fails_open();
+    scene.cluster.sim.cordon(NODE);
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, STALE, CORDONED])
+}
+
+pub(crate) fn restarted_from_a_compacted_store() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(true)).unwrap());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn down_at_the_start() -> Row {
+    let cluster = cluster();
+    cluster.wait(cluster.sim.kill());
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG]);
+    let mut scene = Scene::probed(cluster, agent);
+    scene.fault(|scene| {
+        scene.cluster.sim.cordon(NODE);
+    });
+    scene.fails_open();
+    scene.logged_once("no answer from the API server yet");
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.recovers(CORDONED);
+    scene.row(&[STALE, CORDONED])
+}
+
+pub(crate) fn frozen() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.sim.freeze());
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// The simulator as a program of its own, which the kernel stops.
+pub(crate) fn stopped() -> Row {
+    let simulator = Simulator::start(NODE);
+    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG]);
+    let mut scene = Scene::of(simulator, agent);
+    scene.fault(|scene| scene.cluster.signal("STOP"));
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.signal("CONT"));
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn half_open() -> Row {
+    half_open_in(Scene::with(cluster(), &[]))
+}
+
+pub(crate) fn half_open_without_tls() -> Row {
+    half_open_in(Scene::with(Cluster::with(|builder| usual(builder.tls(false))), &[]))
+}
+
+fn half_open_in(mut scene: Scene) -> Row {
+    scene.fault(|scene| {
+        scene.cluster.sim.half_open();
+        scene.cluster.sim.cordon(NODE);
+    });
+    scene.notices(CORDONED, REPLACED);
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    let open = scene.cluster.sim.counters().read().connections_max;
+    assert!(open <= 3 + 2, "{open}: three of the agent's, and the dead ones");
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.never_stale();
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, CORDONED])
+}
+
+pub(crate) fn blackholed() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        scene.cluster.sim.half_open();
+        scene.cluster.sim.blackhole_new().unwrap();
+    });
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn accepted_and_never_served() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        scene.cluster.sim.ignore_new();
+        scene.cluster.sim.reset_connections();
+    });
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}

@@ -1,0 +1,35 @@
+//! What the faults must not cost when there is none.
+
+use crate::common::agent::Agent;
+use crate::common::cluster::NODE;
+use crate::common::poll::until;
+use crate::scene::{Scene, cluster};
+
+/// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
+#[test]
+fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
+    let mut scene = Scene::with(cluster(), &[]);
+    let sim = scene.cluster.sim.clone();
+    assert_eq!(sim.counters().read().connections, 1);
+    // Watches that have lived for a while are resumed without a word.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    for resource in ["nodes", "leases"] {
+        sim.close_watches(Some(resource));
+        until("the watch to be resumed", || (sim.counters().read().watches == 2).then_some(()));
+    }
+    assert_eq!(sim.counters().read().connections, 1);
+    assert_eq!(scene.agent.logged("watch lost"), 0, "{}", scene.agent.log_text());
+    scene.goes_on();
+}
+
+#[test]
+fn the_first_answer_is_the_truth() {
+    let cluster = cluster();
+    cluster.sim.cordon(NODE);
+    for _ in 0..10 {
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--startup-grace=60s"]);
+        let first = agent.health();
+        assert_eq!((first.status, first.reason().as_deref()), (503, Some("Unschedulable")));
+        assert_eq!(agent.logged("the cache is stale"), 0, "{}", agent.log_text());
+    }
+}
