@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-/// USER_HZ: what `/proc/<pid>/stat` counts in, on every Linux there is.
+/// `USER_HZ`: what `/proc/<pid>/stat` counts in, on every Linux there is.
 const TICK: Duration = Duration::from_millis(10);
 
 /// One reading.

@@ -8,10 +8,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// This share of a run is warm-up: connections, answers and allocator pools reach their size.
-const WARM_UP: f64 = 0.1;
+/// So many seconds are warm-up, but no more than half of a run: the first outages and the first burst of connections after
+/// a stall of the machine give the allocator's pools their size.
+const WARM_UP: usize = 300;
 /// What the last quarter may hold more than the first one. An allocator's pools move by some pages as they please; a leak
-/// of 100 bytes a probe would be 90 MB between the two medians of an hour.
+/// of a byte a probe is 2 MB between the two medians of an hour, one of 1 KiB an event 2 MB too.
 const GROWTH_KIB: u64 = 256;
 const GROWTH_PERCENT: u64 = 5;
 /// Probes in flight when descriptors are counted.
@@ -131,9 +132,9 @@ impl Report {
     }
 
     fn quarters(&self, of: impl Fn(&Reading) -> u64) -> (u64, u64) {
-        let warm = self.samples.len() as f64 * WARM_UP;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-        let settled = self.samples.get(warm as usize..).unwrap_or_default();
+        // There is a sample a second.
+        let warm = WARM_UP.min(self.samples.len() / 2);
+        let settled = self.samples.get(warm..).unwrap_or_default();
         let quarter = settled.len() / 4;
         let middle = |some: &[Reading]| median(some.iter().map(&of).collect());
         (middle(&settled[..quarter]), middle(&settled[settled.len() - quarter..]))

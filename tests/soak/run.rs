@@ -10,7 +10,8 @@ use crate::outage::{Outage, Site};
 use crate::prober::{Doors, Prober};
 use crate::report::{Report, Row};
 use crate::truth::Truth;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 const BACK_WITHIN: Duration = Duration::from_secs(16);
 /// Between two outages the agent must have been right for this long.
 const CALM: Duration = Duration::from_secs(2);
+/// More than there are balancers.
+const CROWD: usize = 64;
 const SECOND: Duration = Duration::from_secs(1);
 pub const PROBES_A_SECOND: u64 = 1000;
 
@@ -106,6 +109,7 @@ impl Soak {
             cluster.wait(async { drop(tokio::spawn(task)) });
         }));
         let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
+        crowd(doors.http);
         let prober = Prober::start(doors, oracle.clone(), machine.clone());
         Self {
             random: fastrand::Rng::with_seed(plan.seed),
@@ -117,7 +121,7 @@ impl Soak {
             machine,
             prober,
             report: Report::new(plan.name),
-            weather: Weather::Fair { next: began + CALM },
+            weather: Weather::Fair { next: began + plan.outage_every / 3 },
             next_outage: 0,
             befell: Vec::new(),
             began,
@@ -253,6 +257,17 @@ impl Soak {
         ));
         self.report.recoveries.push((outage.name(), lasted, back));
         self.weather = Weather::Fair { next: (began + self.plan.outage_every).max(now + CALM) };
+    }
+}
+
+/// As many connections at once as the balancers can have after a stall, so that the agent's memory has seen them.
+fn crowd(agent: SocketAddr) {
+    let connections: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(agent).unwrap()).collect();
+    for mut connection in &connections {
+        connection.write_all(b"GET /health HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    }
+    for mut connection in &connections {
+        assert!(connection.read(&mut [0; 64]).unwrap() > 0);
     }
 }
 

@@ -17,6 +17,7 @@ pub enum Ready {
 }
 
 /// The Node, as far as answers depend on it.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truth {
     pub present: bool,
