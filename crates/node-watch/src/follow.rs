@@ -16,6 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client};
 use nodegate_readiness::{Node, ServiceFacts, ServiceName};
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ struct Ended {
     lasted: Duration,
 }
 
-/// Follows the own Node, forever. Each attempt makes a client, which the Lease's follower then shares.
+/// Follows the own Node, forever. Each attempt makes a client, which the others share once it has a connection: whoever
+/// asked on it any sooner would open a second one, and a thousand agents that come back together would come back twice.
 pub(crate) async fn node(
     watch: &NodeWatch,
     proof: Arc<Proof>,
@@ -50,12 +52,19 @@ pub(crate) async fn node(
     share: Sender<Option<Client>>,
 ) {
     let now = || watch.timeline.at(std::time::Instant::now());
+    let connecting = RefCell::new(None);
+    let connected = || {
+        if let Some(client) = connecting.take() {
+            share.send_replace(Some(client));
+        }
+    };
     let changed = |nodes: &[Arc<WatchedNode>]| {
         let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
         watch.board.set_node(node, now(), SystemTime::now());
         // Whatever told us of the Node, a list or an event, came from the API server just now.
         watch.board.prove(now());
         progress.node_synced();
+        connected();
     };
     let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
     let own = own_name(watch);
@@ -63,7 +72,7 @@ pub(crate) async fn node(
         let pulse = PulseLayer { proof: proof.clone(), metrics: watch.metrics.clone() };
         let ended = match client::build(pulse).await {
             Ok(client) => {
-                share.send_replace(Some(client.clone()));
+                connecting.replace(Some(client.clone()));
                 follower.session(Api::all(client), own.clone(), future::pending()).await
             }
             Err(error) => {
@@ -71,6 +80,12 @@ pub(crate) async fn node(
                 Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
             }
         };
+        match ended.reason {
+            // It answered: what is refused to the Node's follower may be granted to the others.
+            Reason::Forbidden => connected(),
+            // On the old client the others would open a connection of their own.
+            _ => drop(share.send_replace(None)),
+        }
         follower.rest(&ended).await;
     }
 }
