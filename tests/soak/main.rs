@@ -78,15 +78,17 @@ fn setting<T>(name: &str, parse: impl Fn(&str) -> Option<T>, default: T) -> T {
     }
 }
 
-/// `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program, `SOAK_STALE_AFTER` what the agent is
-/// told in place of what the oracle believes.
+/// `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program, `SOAK_OUTAGE` a word that the outages
+/// must have in their names, `SOAK_STALE_AFTER` what the agent is told in place of what the oracle believes.
 #[test]
 #[ignore = "takes an hour: make soak"]
 fn soak() {
     let duration = |text: &str| humantime::parse_duration(text).ok();
     let stale_after = Duration::from_secs(15);
     let seed = setting("SOAK_SEED", |text| text.parse().ok(), fastrand::u64(..));
-    let mut outages = Outage::ALL.to_vec();
+    let word = setting("SOAK_OUTAGE", |text| Some(text.to_owned()), String::new());
+    let mut outages: Vec<_> =
+        Outage::ALL.into_iter().filter(|outage| outage.name().contains(&word)).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut outages);
     let plan = Plan {
         name: "soak",
