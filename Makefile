@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit lb-test haproxy-test soak herd e2e build image manifests tools
+.PHONY: help demo test lint unit lb-test haproxy-test soak herd scale e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ soak: ## An hour of 1,000 probes a second, an event a second and an outage a min
 herd: ## A thousand watchers lose their API server together: when do they come back? (HERD=1000 HERD_MINUTES=3)
 	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
 	  cargo test --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
+
+scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
+	@cargo build --quiet --release --locked --bin nodegate
+	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT=target/release/nodegate \
+	  cargo test --quiet --locked --test scale -- --ignored --exact scale --nocapture
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

@@ -156,7 +156,7 @@ pub fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
         time,
         rss_kib: number(&memory, "Rss:"),
         anonymous_kib: number(&memory, "Anonymous:"),
-        cpu: cpu_then - cpu,
+        cpu: cpu_then.saturating_sub(cpu),
         wake_ups: wake_ups_then - wake_ups,
         first_bytes: first.bytes_sent,
         first_requests: first.total(),
@@ -170,8 +170,9 @@ pub fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();
     // From here on nothing but what is asked for moves.
     sim.stop_kubelet(NODE);
-    cost.node_event =
-        bytes_of(sim, || drop(sim.set_condition(NODE, "MemoryPressure", "False", "KubeletIsFine")));
+    cost.node_event = bytes_of(sim, || {
+        sim.set_condition(NODE, "MemoryPressure", "False", "KubeletIsFine");
+    });
     cost.lease_event = bytes_of(sim, || sim.start_kubelet(NODE));
     sim.stop_kubelet(NODE);
     cost.get = sim.node(NODE).map_or(0, |node| node.to_string().len() as u64) + RESPONSE_HEAD;
