@@ -173,6 +173,14 @@ impl Report {
             let (first, last) = self.quarters(of);
             line(last <= first + most, format!("{name}: {first} in the first quarter, {last} in the last"));
         }
+        let most = |of: fn(&Reading) -> u64| self.samples.iter().map(of).max().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  most ever: {} KiB resident, {} KiB anonymous, {} descriptors",
+            most(|reading| reading.rss_kib),
+            most(|reading| reading.anonymous_kib),
+            most(|reading| reading.descriptors)
+        );
         self.seen_after.sort_unstable();
         let at = |percent| percentile(&self.seen_after, percent).as_secs_f64() * 1e3;
         let _ = writeln!(
