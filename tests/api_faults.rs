@@ -6,7 +6,7 @@ mod common;
 
 use common::agent::{Agent, Reply};
 use common::cluster::{Cluster, NODE};
-use common::poll::until;
+use common::poll::{self, until};
 use nodegate_kube_sim::{Effect, Fault, Scope};
 use std::time::{Duration, Instant};
 
@@ -93,6 +93,30 @@ fn frozen() {
     cluster.sim.freeze();
     fails_open(&agent);
     cluster.sim.heal();
+    follows_again(&cluster, &agent);
+}
+
+/// What a thawed API server says first is what it should have said long ago.
+#[test]
+fn nothing_old_is_told_when_it_thaws() {
+    let cluster = cluster();
+    let agent = ready_agent(&cluster);
+    cluster.sim.freeze();
+    fails_open(&agent);
+    for number in 0..200 {
+        cluster.sim.set_ready(NODE, "False", &format!("Old{number}"));
+    }
+    cluster.sim.set_ready(NODE, "True", "KubeletReady");
+    cluster.sim.heal();
+    let began = Instant::now();
+    loop {
+        let reply = agent.health();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        if !reply.is_stale() {
+            break;
+        }
+        assert!(began.elapsed() < poll::DEADLINE);
+    }
     follows_again(&cluster, &agent);
 }
 

@@ -58,11 +58,13 @@ pub(crate) async fn node(
             share.send_replace(Some(client));
         }
     };
-    let changed = |nodes: &[Arc<WatchedNode>]| {
+    let changed = |nodes: &[Arc<WatchedNode>], listed: bool| {
         let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
         watch.board.set_node(node, now(), SystemTime::now());
-        // Whatever told us of the Node, a list or an event, came from the API server just now.
-        watch.board.prove(now());
+        // A list is the truth of this moment. An event may be an old one: whether it proves anything its bytes have decided.
+        if listed {
+            watch.board.prove(now());
+        }
         progress.node_synced();
         connected();
     };
@@ -92,7 +94,7 @@ pub(crate) async fn node(
 
 /// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
 pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
-    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>]| {});
+    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>], _| {});
     let api = |client| Api::namespaced(client, LEASE_NAMESPACE);
     follower.follow(shared, api, &own_name(watch), || {}).await;
 }
@@ -106,12 +108,14 @@ pub(crate) async fn service(
     index: usize,
     name: &ServiceName,
 ) {
-    let changed = |slices: &[Arc<WatchedSlice>]| {
+    let changed = |slices: &[Arc<WatchedSlice>], listed: bool| {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &watch.node_name);
         let now = watch.timeline.at(std::time::Instant::now());
         watch.board.set_service(index, &facts, now, SystemTime::now());
-        watch.board.prove_service(index, now);
+        if listed {
+            watch.board.prove_service(index, now);
+        }
         progress.service_settled(index);
     };
     let stream = Stream::Service(index);
@@ -160,7 +164,7 @@ impl<'a, Changed> Follower<'a, Changed> {
         failed: impl Fn(),
     ) where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         loop {
             // The sender lives as long as this: both are parts of one future.
@@ -257,7 +261,7 @@ impl<'a, Changed> Follower<'a, Changed> {
     ) -> Ended
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         if let Some(life) = self.life() {
             life.begin();
@@ -294,7 +298,7 @@ impl<'a, Changed> Follower<'a, Changed> {
     fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>) -> bool
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         let kind = match event {
             Event::Init => return false,
@@ -314,7 +318,7 @@ impl<'a, Changed> Follower<'a, Changed> {
         } else if std::mem::take(&mut self.failing) {
             tracing::debug!(resource = self.resource, "watching again");
         }
-        (self.changed)(&store.state());
+        (self.changed)(&store.state(), kind.is_none());
         true
     }
 }

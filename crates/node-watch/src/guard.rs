@@ -2,7 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::objects::WatchedNode;
-use crate::proof::Proof;
+use crate::proof::{Proof, SAID_ALL};
 use crate::pulse::PulseLayer;
 use crate::{NodeWatch, client};
 use kube::Api;
@@ -59,11 +59,13 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
     loop {
         let now = guard.proof.now();
         watch.beats.watch(now);
+        guard.proof.believe_again();
+        let look = if watch.board.freshness(now).stale { SAID_ALL } else { BEAT };
         match guard.due() {
             Some(due) if due <= now => guard.ask().await,
-            Some(due) => tokio::time::sleep(due.since(now).min(BEAT)).await,
+            Some(due) => tokio::time::sleep(due.since(now).min(look)).await,
             // Whatever opens in the meantime proves itself, so no question is due any sooner than this.
-            None => tokio::time::sleep(guard.ask_after.min(BEAT)).await,
+            None => tokio::time::sleep(guard.ask_after.min(look)).await,
         }
     }
 }

@@ -3,8 +3,11 @@
 use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// A stream that says nothing for so long has said what it held back.
+pub(crate) const SAID_ALL: Duration = Duration::from_millis(100);
 
 /// Passes signs of life on to the board, and keeps what the guard needs to judge each stream by.
 pub(crate) struct Proof {
@@ -73,15 +76,31 @@ impl Proof {
 
     /// The API server accepted a watch.
     pub(crate) fn accepted(&self, stream: &StreamLife) {
+        let now = self.now();
         stream.open.store(true, Ordering::Relaxed);
-        self.bytes(stream);
+        stream.last_bytes.advance(now);
+        self.prove(now);
     }
 
-    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches.
+    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches. And when the cache
+    /// is stale, bytes prove nothing yet: an API server that thaws begins with what it should have said long ago.
     pub(crate) fn bytes(&self, stream: &StreamLife) {
         let now = self.now();
         stream.last_bytes.advance(now);
-        self.prove(now);
+        if !self.board.freshness(now).stale {
+            self.prove(now);
+        }
+    }
+
+    /// Believes streams that have come back to life, once they have said all that they held back.
+    pub(crate) fn believe_again(&self) {
+        let now = self.now();
+        let heard = self.streams().filter_map(StreamLife::last_bytes).max();
+        if let Some(heard) = heard.filter(|heard| Some(*heard) > self.board.last_proof())
+            && now.since(heard) >= SAID_ALL
+        {
+            self.prove(heard);
+        }
     }
 
     fn prove(&self, now: Moment) {
