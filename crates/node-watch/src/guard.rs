@@ -2,7 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::objects::WatchedNode;
-use crate::proof::{Proof, SAID_ALL};
+use crate::proof::Proof;
 use crate::pulse::PulseLayer;
 use crate::{NodeWatch, client};
 use kube::Api;
@@ -40,6 +40,7 @@ struct Guard<'a> {
     node_verified: Option<Moment>,
     backoff: Backoff,
     not_before: Moment,
+    hurried: bool,
     replacement_gap: Duration,
     next_replacement: Moment,
 }
@@ -53,19 +54,25 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
         node_verified: None,
         backoff: Backoff::new(),
         not_before: Moment::default(),
+        hurried: false,
         replacement_gap: FIRST_REPLACEMENT_GAP,
         next_replacement: Moment::default(),
     };
     loop {
         let now = guard.proof.now();
         watch.beats.watch(now);
-        guard.proof.believe_again();
-        let look = if watch.board.freshness(now).stale { SAID_ALL } else { BEAT };
-        match guard.due() {
-            Some(due) if due <= now => guard.ask().await,
-            Some(due) => tokio::time::sleep(due.since(now).min(look)).await,
+        let pause = match guard.due() {
+            Some(due) if due <= now => {
+                guard.ask().await;
+                continue;
+            }
+            Some(due) => due.since(now),
             // Whatever opens in the meantime proves itself, so no question is due any sooner than this.
-            None => tokio::time::sleep(guard.ask_after.min(look)).await,
+            None => guard.ask_after,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause.min(BEAT)) => {}
+            () = guard.proof.thawed.notified() => guard.hurry(),
         }
     }
 }
@@ -82,6 +89,16 @@ impl Guard<'_> {
         Some(silent.min(heard.plus(BOOKMARK_OVERDUE)).max(self.not_before))
     }
 
+    /// A silent stream speaks again: the API server will answer. But every agent hears that at the same time, and each hears
+    /// many words: only the first one counts.
+    fn hurry(&mut self) {
+        if !std::mem::replace(&mut self.hurried, true) {
+            self.backoff.reset();
+            let soon = self.proof.now().plus(self.backoff.next());
+            self.not_before = self.not_before.min(soon);
+        }
+    }
+
     async fn ask(&mut self) {
         let asked_at = self.proof.now();
         let mut finding = self.question().await;
@@ -92,6 +109,7 @@ impl Guard<'_> {
         match finding {
             Ok((Finding::Current, _)) => {
                 self.backoff.reset();
+                self.hurried = false;
                 self.node_verified = Some(asked_at);
                 self.proof.verified(asked_at);
                 self.replace_silent_streams(asked_at);
@@ -102,6 +120,7 @@ impl Guard<'_> {
                     "the API server knows of a change that the watch did not tell: replacing it"
                 );
                 self.replace_streams();
+                self.hurried = false;
                 self.wait(asked_at);
             }
             Err(error) => {
