@@ -61,6 +61,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
     loop {
         let now = guard.proof.now();
         watch.beats.watch(now);
+        guard.hurried &= watch.board.freshness(now).stale;
         let pause = match guard.due() {
             Some(due) if due <= now => {
                 guard.ask().await;
@@ -109,7 +110,6 @@ impl Guard<'_> {
         match finding {
             Ok((Finding::Current, _)) => {
                 self.backoff.reset();
-                self.hurried = false;
                 self.node_verified = Some(asked_at);
                 self.proof.verified(asked_at);
                 self.replace_silent_streams(asked_at);
@@ -120,7 +120,6 @@ impl Guard<'_> {
                     "the API server knows of a change that the watch did not tell: replacing it"
                 );
                 self.replace_streams();
-                self.hurried = false;
                 self.wait(asked_at);
             }
             Err(error) => {
