@@ -43,7 +43,7 @@ soak: ## An hour of 1,000 probes a second, an event a second and an outage a min
 
 herd: ## A thousand watchers lose their API server together: when do they come back? (HERD=1000 HERD_MINUTES=3)
 	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
-	  cargo test --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
+	  cargo test --profile quick --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
 
 scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
 	@cargo build --quiet --release --locked --bin nodegate
