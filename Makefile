@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test e2e build image manifests tools
+.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,20 @@ haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as
 
 prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
 	@cargo test --quiet --locked --test prometheus -- --nocapture story
+
+soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
+	@cargo build --quiet --release --locked --bin nodegate
+	@SOAK="$(SOAK)" SOAK_AGENT=target/release/nodegate \
+	  cargo test --quiet --locked --test soak -- --ignored --exact soak --nocapture
+
+herd: ## A thousand watchers lose their API server together: when do they come back? (HERD=1000 HERD_MINUTES=3)
+	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
+	  cargo test --profile quick --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
+
+scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
+	@cargo build --quiet --release --locked --bin nodegate
+	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT=target/release/nodegate \
+	  cargo test --quiet --locked --test scale -- --ignored --exact scale --nocapture
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

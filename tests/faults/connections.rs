@@ -55,6 +55,22 @@ pub(crate) fn frozen() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
+/// What a thawed API server says first is what it should have said long ago: nobody may be told it as if it were new.
+pub(crate) fn nothing_old_is_told_when_it_thaws() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.sim.freeze());
+    scene.fails_open();
+    scene.heal(|scene| {
+        for number in 0..200 {
+            scene.cluster.sim.set_ready(NODE, "False", &format!("Old{number}"));
+        }
+        scene.cluster.sim.set_ready(NODE, "True", "KubeletReady");
+        scene.cluster.sim.heal();
+    });
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
 /// The simulator as a program of its own, which the kernel stops.
 pub(crate) fn stopped() -> Row {
     let simulator = Simulator::start(NODE);

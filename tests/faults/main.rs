@@ -66,6 +66,7 @@ stories! {
     "API server down when the agent starts" => connections::down_at_the_start,
     "API server stopped (SIGSTOP)" => connections::stopped,
     "API server frozen" => connections::frozen,
+    "the same, while the Node flapped" => connections::nothing_old_is_told_when_it_thaws,
     "packets of open connections dropped" => connections::half_open,
     "the same, over HTTP/1.1 without TLS" => connections::half_open_without_tls,
     "the same, by a firewall" => kernel::half_open_by_a_firewall,

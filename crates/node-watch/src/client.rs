@@ -38,6 +38,11 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// the last packet (tcp(7), `TCP_USER_TIMEOUT`; with it set, the count of probes is not consulted).
 const USER_TIMEOUT: Duration = Duration::from_millis(3500);
 
+/// How much of a stream may be on its way to us unread, and of all streams of a connection. An API server that wakes up says
+/// at once what it held back; hyper's own windows of 2 and 5 MiB would let all of it in, and the memory stays.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
 /// Why no client could be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -108,8 +113,11 @@ async fn assemble(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientE
     }
     let unusable = |error| ClientError::Unusable(Box::new(error));
     // No idle timeout: the pool would forget the shared connection, and a resumed watch would open another.
-    let hyper =
-        HyperClient::builder(TokioExecutor::new()).pool_idle_timeout(None).build::<_, Body>(https(&config)?);
+    let hyper = HyperClient::builder(TokioExecutor::new())
+        .pool_idle_timeout(None)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .build::<_, Body>(https(&config)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(unusable)?)

@@ -16,6 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client};
 use nodegate_readiness::{Node, ServiceFacts, ServiceName};
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ struct Ended {
     lasted: Duration,
 }
 
-/// Follows the own Node, forever. Each attempt makes a client, which the Lease's follower then shares.
+/// Follows the own Node, forever. Each attempt makes a client, which the others share once it has a connection: whoever
+/// asked on it any sooner would open a second one, and a thousand agents that come back together would come back twice.
 pub(crate) async fn node(
     watch: &NodeWatch,
     proof: Arc<Proof>,
@@ -50,12 +52,21 @@ pub(crate) async fn node(
     share: Sender<Option<Client>>,
 ) {
     let now = || watch.timeline.at(std::time::Instant::now());
-    let changed = |nodes: &[Arc<WatchedNode>]| {
+    let connecting = RefCell::new(None);
+    let connected = || {
+        if let Some(client) = connecting.take() {
+            share.send_replace(Some(client));
+        }
+    };
+    let changed = |nodes: &[Arc<WatchedNode>], listed: bool| {
         let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
         watch.board.set_node(node, now(), SystemTime::now());
-        // Whatever told us of the Node, a list or an event, came from the API server just now.
-        watch.board.prove(now());
+        // A list is the truth of this moment. An event may be an old one: whether it proves anything its bytes have decided.
+        if listed {
+            watch.board.prove(now());
+        }
         progress.node_synced();
+        connected();
     };
     let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
     let own = own_name(watch);
@@ -63,7 +74,7 @@ pub(crate) async fn node(
         let pulse = PulseLayer { proof: proof.clone(), metrics: watch.metrics.clone() };
         let ended = match client::build(pulse).await {
             Ok(client) => {
-                share.send_replace(Some(client.clone()));
+                connecting.replace(Some(client.clone()));
                 follower.session(Api::all(client), own.clone(), future::pending()).await
             }
             Err(error) => {
@@ -71,13 +82,19 @@ pub(crate) async fn node(
                 Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
             }
         };
+        match ended.reason {
+            // It answered: what is refused to the Node's follower may be granted to the others.
+            Reason::Forbidden => connected(),
+            // On the old client the others would open a connection of their own.
+            _ => drop(share.send_replace(None)),
+        }
         follower.rest(&ended).await;
     }
 }
 
 /// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
 pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
-    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>]| {});
+    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>], _| {});
     let api = |client| Api::namespaced(client, LEASE_NAMESPACE);
     follower.follow(shared, api, &own_name(watch), || {}).await;
 }
@@ -91,12 +108,14 @@ pub(crate) async fn service(
     index: usize,
     name: &ServiceName,
 ) {
-    let changed = |slices: &[Arc<WatchedSlice>]| {
+    let changed = |slices: &[Arc<WatchedSlice>], listed: bool| {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &watch.node_name);
         let now = watch.timeline.at(std::time::Instant::now());
         watch.board.set_service(index, &facts, now, SystemTime::now());
-        watch.board.prove_service(index, now);
+        if listed {
+            watch.board.prove_service(index, now);
+        }
         progress.service_settled(index);
     };
     let stream = Stream::Service(index);
@@ -145,7 +164,7 @@ impl<'a, Changed> Follower<'a, Changed> {
         failed: impl Fn(),
     ) where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         loop {
             // The sender lives as long as this: both are parts of one future.
@@ -242,7 +261,7 @@ impl<'a, Changed> Follower<'a, Changed> {
     ) -> Ended
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         if let Some(life) = self.life() {
             life.begin();
@@ -279,7 +298,7 @@ impl<'a, Changed> Follower<'a, Changed> {
     fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>) -> bool
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>]),
+        Changed: Fn(&[Arc<K>], bool),
     {
         let kind = match event {
             Event::Init => return false,
@@ -299,7 +318,7 @@ impl<'a, Changed> Follower<'a, Changed> {
         } else if std::mem::take(&mut self.failing) {
             tracing::debug!(resource = self.resource, "watching again");
         }
-        (self.changed)(&store.state());
+        (self.changed)(&store.state(), kind.is_none());
         true
     }
 }

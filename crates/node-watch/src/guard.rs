@@ -40,6 +40,7 @@ struct Guard<'a> {
     node_verified: Option<Moment>,
     backoff: Backoff,
     not_before: Moment,
+    hurried: bool,
     replacement_gap: Duration,
     next_replacement: Moment,
 }
@@ -53,17 +54,26 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
         node_verified: None,
         backoff: Backoff::new(),
         not_before: Moment::default(),
+        hurried: false,
         replacement_gap: FIRST_REPLACEMENT_GAP,
         next_replacement: Moment::default(),
     };
     loop {
         let now = guard.proof.now();
         watch.beats.watch(now);
-        match guard.due() {
-            Some(due) if due <= now => guard.ask().await,
-            Some(due) => tokio::time::sleep(due.since(now).min(BEAT)).await,
+        guard.hurried &= watch.board.freshness(now).stale;
+        let pause = match guard.due() {
+            Some(due) if due <= now => {
+                guard.ask().await;
+                continue;
+            }
+            Some(due) => due.since(now),
             // Whatever opens in the meantime proves itself, so no question is due any sooner than this.
-            None => tokio::time::sleep(guard.ask_after.min(BEAT)).await,
+            None => guard.ask_after,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause.min(BEAT)) => {}
+            () = guard.proof.thawed.notified() => guard.hurry(),
         }
     }
 }
@@ -78,6 +88,16 @@ impl Guard<'_> {
         let silent = self.watch.board.last_proof()?.plus(self.ask_after);
         let heard = self.proof.node.last_bytes().max(self.node_verified)?;
         Some(silent.min(heard.plus(BOOKMARK_OVERDUE)).max(self.not_before))
+    }
+
+    /// A silent stream speaks again: the API server will answer. But every agent hears that at the same time, and each hears
+    /// many words: only the first one counts.
+    fn hurry(&mut self) {
+        if !std::mem::replace(&mut self.hurried, true) {
+            self.backoff.reset();
+            let soon = self.proof.now().plus(self.backoff.next());
+            self.not_before = self.not_before.min(soon);
+        }
     }
 
     async fn ask(&mut self) {

@@ -14,6 +14,8 @@ pub(crate) struct Proof {
     pub(crate) lease: StreamLife,
     /// Of the watched Services, by their index in the catalog.
     pub(crate) services: Vec<StreamLife>,
+    /// Tells the guard that a stream says something after the cache has become stale.
+    pub(crate) thawed: Notify,
 }
 
 /// One watch stream.
@@ -64,7 +66,8 @@ impl StreamLife {
 impl Proof {
     pub(crate) fn new(board: Arc<Board>, timeline: Timeline) -> Self {
         let services = board.catalog().services().map(|_| StreamLife::default()).collect();
-        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default(), services }
+        let thawed = Notify::new();
+        Self { board, timeline, node: StreamLife::default(), lease: StreamLife::default(), services, thawed }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -73,23 +76,30 @@ impl Proof {
 
     /// The API server accepted a watch.
     pub(crate) fn accepted(&self, stream: &StreamLife) {
+        let now = self.now();
         stream.open.store(true, Ordering::Relaxed);
-        self.bytes(stream);
+        stream.last_bytes.advance(now);
+        self.prove(now, true, |_| true);
     }
 
-    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches.
+    /// Bytes came on an open watch. A heartbeat on the Lease proves nothing about what nobody watches. And bytes prove
+    /// nothing for what is stale already: an API server that thaws begins with what it should have said long ago.
     pub(crate) fn bytes(&self, stream: &StreamLife) {
         let now = self.now();
         stream.last_bytes.advance(now);
-        self.prove(now);
+        let node_is_stale = self.board.freshness(now).stale;
+        if node_is_stale {
+            self.thawed.notify_one();
+        }
+        self.prove(now, !node_is_stale, |index| !self.board.service_is_stale(index, now));
     }
 
-    fn prove(&self, now: Moment) {
-        if self.node.is_open() {
+    fn prove(&self, now: Moment, node: bool, service: impl Fn(usize) -> bool) {
+        if node && self.node.is_open() {
             self.board.prove(now);
         }
-        for (index, service) in self.services.iter().enumerate() {
-            if service.is_open() {
+        for (index, life) in self.services.iter().enumerate() {
+            if life.is_open() && service(index) {
                 self.board.prove_service(index, now);
             }
         }
@@ -108,6 +118,6 @@ impl Proof {
     /// The API server confirmed at `now` that what we hold of the Node is the newest there is. For Services that is as
     /// good as a heartbeat: the server is there, and their own streams are replaced when they have been silent too long.
     pub(crate) fn verified(&self, now: Moment) {
-        self.prove(now);
+        self.prove(now, true, |_| true);
     }
 }

@@ -33,7 +33,7 @@ impl Board {
         let mut services = self.catalog.services();
         let index =
             services.position(|service| service.namespace() == namespace && service.name() == name)?;
-        let stale = self.service_fresh_until(index).is_none_or(|until| now > until);
+        let stale = self.service_is_stale(index, now);
         let published = self.published.load();
         let facts = published.state.services.get(index).and_then(Option::as_ref);
         Some(self.policy.local_endpoints(facts, stale))
@@ -45,6 +45,11 @@ impl Board {
             Source::Service(index) => self.service_proofs.get(index)?.get().map(|proof| now.since(proof)),
             Source::NodeReady | Source::CustomConditions | Source::Local(_) => self.freshness(now).age,
         }
+    }
+
+    /// Whether what is held of a Service must not be believed.
+    pub fn service_is_stale(&self, index: usize, now: Moment) -> bool {
+        self.service_fresh_until(index).is_none_or(|until| now > until)
     }
 
     /// Until when what is held of a Service may be believed; `None` if there was no proof yet.

@@ -1,0 +1,55 @@
+//! The steady state: each watch ends by itself after some minutes and is resumed. Do those of a thousand agents that began
+//! together end together?
+
+use nodegate_kube_sim::Sim;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// What node-watch draws the seconds of a session's watches from.
+const WATCH_SECONDS: RangeInclusive<u32> = 500..=600;
+const WATCHES: usize = 2;
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Counts requests minute by minute.
+pub fn measure(sim: &Sim, watchers: usize, minutes: u64) {
+    println!(
+        "steady state, measured: {watchers} watchers\n  {:>6} {:>8} {:>11} {:>9}",
+        "minute", "requests", "connections", "watches"
+    );
+    for minute in 1..=minutes {
+        let (began, before) = (Instant::now(), sim.counters().read());
+        std::thread::sleep(MINUTE.saturating_sub(began.elapsed()));
+        let after = sim.counters().read();
+        let requests = after.total() - before.total();
+        let connections = after.connections_accepted - before.connections_accepted;
+        println!("  {minute:>6} {requests:>8} {connections:>11} {:>9}", after.watches);
+    }
+    println!();
+}
+
+/// Reckons two hours ahead for agents whose sessions all began within ten seconds, the worst case.
+pub fn reckon(watchers: usize) {
+    let even = watchers as f64 * WATCHES as f64 * 60.0 / 550.0;
+    println!("steady state, reckoned for a start within 10 s; an even rate is {even:.0} requests a minute");
+    println!("  {:>12} {:>24}", "minutes", "most in a minute");
+    let minutes = resumptions(watchers, &WATCH_SECONDS, 120);
+    for (block, counts) in minutes.chunks(10).enumerate() {
+        let most = counts.iter().max().unwrap();
+        println!("  {:>5} to {:>3} {most:>24}", block * 10, block * 10 + 10);
+    }
+    println!();
+}
+
+/// Resumed watches in each minute.
+fn resumptions(watchers: usize, seconds: &RangeInclusive<u32>, minutes: usize) -> Vec<u32> {
+    let mut counts = vec![0; minutes];
+    for _ in 0..watchers * WATCHES {
+        let period = f64::from(fastrand::u32(seconds.clone()));
+        let mut at = 10.0 * fastrand::f64() + period;
+        while let Some(count) = counts.get_mut((at / 60.0) as usize) {
+            *count += 1;
+            at += period;
+        }
+    }
+    counts
+}
