@@ -2,7 +2,7 @@
 
 use crate::common::agent::Agent;
 use crate::common::cluster::NODE;
-use crate::scene::{FRESH, STALE, Scene, cluster};
+use crate::scene::{FRESH, STALE, SYNCED, Scene, cluster};
 use crate::table::Row;
 use nodegate_kube_sim::{Effect, Scope};
 
@@ -43,7 +43,7 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
 pub(crate) fn rbac_forbids_leases() -> Row {
     let cluster = cluster();
     cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=5s"]);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=10s", SYNCED]);
     agent.wait_ready();
     let mut scene = Scene::probed(cluster, agent);
     scene.fault(|_| {});

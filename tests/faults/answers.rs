@@ -123,14 +123,14 @@ const LASTING: usize = 300;
 
 /// The connection is fine and new watches would be, too: only the question whether there is news tells.
 pub(crate) fn all_watches_deaf() -> Row {
-    let mut scene = Scene::with(cluster(), &["--stale-after=5s"]);
+    let mut scene = Scene::with(cluster(), &["--stale-after=10s"]);
     scene.prober.wait(LASTING);
     let deaf = scene.fault(|scene| {
         let deaf = scene.cluster.sim.faults().add(Effect::Deaf { bookmarks: false }.everywhere());
         scene.cluster.cordon();
         deaf
     });
-    scene.notices(CORDONED, Duration::from_secs(6));
+    scene.notices(CORDONED, Duration::from_secs(11));
     scene.restarts("deaf");
     scene.logged_once("the API server knows of a change that the watch did not tell");
     scene.heal(|scene| {

@@ -2,7 +2,7 @@
 
 use crate::common::agent::Agent;
 use crate::common::cluster::{Cluster, NODE};
-use crate::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster, usual};
+use crate::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
 use crate::simulator::Simulator;
 use crate::table::Row;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) fn nothing_old_is_told_when_it_thaws() -> Row {
 /// The simulator as a program of its own, which the kernel stops.
 pub(crate) fn stopped() -> Row {
     let simulator = Simulator::start(NODE);
-    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG]);
+    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
     let mut scene = Scene::of(simulator, agent);
     scene.fault(|scene| scene.cluster.signal("STOP"));
     scene.fails_open();

@@ -5,7 +5,7 @@ use crate::common::cluster::NODE;
 use crate::common::poll::until;
 use crate::common::stub::{Act, Stub, answer};
 use crate::connections::REPLACED;
-use crate::scene::{Api, CORDONED, FRESH, Scene, cluster};
+use crate::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
 use crate::table::Row;
 use std::fs;
 use std::net::TcpStream;
@@ -29,7 +29,7 @@ fn clock_set(by: i64) -> Row {
     let clock = cluster.dir.path().join("clock");
     fs::write(&clock, "+0").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+    command.arg(SYNCED).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
     command.env("LD_PRELOAD", libfaketime()).env("FAKETIME_TIMESTAMP_FILE", &clock);
     command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let mut scene = Scene::of(cluster, Agent::launch(command));
@@ -76,7 +76,7 @@ fn flipped_at(agent: &Agent) -> i64 {
 pub(crate) fn few_descriptors() -> Row {
     let cluster = cluster();
     let mut command = Command::new("prlimit");
-    command.args(["--nofile=64:64", env!("CARGO_BIN_EXE_nodegate")]);
+    command.args(["--nofile=64:64", env!("CARGO_BIN_EXE_nodegate"), SYNCED]);
     command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
     let mut scene = Scene::of(cluster, Agent::launch(command));
     scene.logged_once("the limit of file descriptors allows for fewer connections");

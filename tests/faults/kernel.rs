@@ -4,14 +4,14 @@ use crate::common::agent::Agent;
 use crate::common::cluster::{Cluster, NODE};
 use crate::common::netns::{Lab, RESOLVER_V4};
 use crate::connections::REPLACED;
-use crate::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, usual};
+use crate::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
 use crate::table::Row;
 
 /// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
 fn scene(lab: &Lab, args: &[&str]) -> Scene {
     let address = format!("{RESOLVER_V4}:0").parse().unwrap();
     let cluster = lab.at("resolver", || Cluster::with(|builder| usual(builder.listen(address))));
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
     Scene::of(cluster, agent)
 }
 

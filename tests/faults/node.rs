@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(6);
 
 pub(crate) fn dead_kubelet() -> Row {
     let cluster = Cluster::with(|builder| usual(builder).grace(GRACE));
-    let mut scene = Scene::with(cluster, &["--stale-after=5s"]);
+    let mut scene = Scene::with(cluster, &["--stale-after=10s"]);
     scene.fault(|scene| scene.cluster.sim.stop_kubelet(NODE));
     scene.notices("503 NodeStatusUnknown", GRACE + Duration::from_secs(3));
     scene.logged_once("NodeStatusUnknown");

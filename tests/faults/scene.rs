@@ -13,6 +13,8 @@ const STALE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
 /// DESIGN, section 4: how much later than that at most.
 const GRACE: Duration = Duration::from_secs(1);
+/// The agent does not listen before its first list, however busy the machine is.
+pub(crate) const SYNCED: &str = "--startup-grace=60s";
 /// How often the load balancer probes.
 const PROBES_A_SECOND: u32 = 50;
 /// Probes before the fault and while it lasts: enough to tell a line of log from one a request.
@@ -93,7 +95,7 @@ impl Scene {
     }
 
     pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
-        let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
         Self::of(cluster, agent)
     }
 }
