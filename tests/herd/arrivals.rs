@@ -33,7 +33,10 @@ impl Arrivals {
             if came != (0, 0) {
                 last_came = Instant::now();
             }
-            if start.elapsed() > longest || (all_back(reading.watches) && last_came.elapsed() > QUIET) {
+            // Watches whose packets vanish count as open until that is noticed.
+            let noticed = arrivals.connections.iter().any(|connections| *connections > 0);
+            let quiet = noticed && last_came.elapsed() > QUIET;
+            if start.elapsed() > longest || (all_back(reading.watches) && quiet) {
                 break;
             }
         }

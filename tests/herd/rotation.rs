@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// What node-watch draws the seconds of a session's watches from.
-const WATCH_SECONDS: RangeInclusive<u32> = 500..=600;
+const WATCH_SECONDS: RangeInclusive<u32> = 200..=900;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -29,15 +29,24 @@ pub fn measure(sim: &Sim, watchers: usize, minutes: u64) {
 
 /// Reckons two hours ahead for agents whose sessions all began within ten seconds, the worst case.
 pub fn reckon(watchers: usize) {
-    let even = watchers as f64 * WATCHES as f64 * 60.0 / 550.0;
+    let each: f64 =
+        WATCH_SECONDS.map(|seconds| 60.0 / f64::from(seconds)).sum::<f64>() / WATCH_SECONDS.count() as f64;
+    let even = watchers as f64 * WATCHES as f64 * each;
     println!("steady state, reckoned for a start within 10 s; an even rate is {even:.0} requests a minute");
-    println!("  {:>12} {:>24}", "minutes", "most in a minute");
+    println!("  {:>12} {:>18} {:>28}", "minutes", "most in a minute", "if drawn from 500 to 600 s");
     let minutes = resumptions(watchers, &WATCH_SECONDS, 120);
-    for (block, counts) in minutes.chunks(10).enumerate() {
-        let most = counts.iter().max().unwrap();
-        println!("  {:>5} to {:>3} {most:>24}", block * 10, block * 10 + 10);
+    let narrow = resumptions(watchers, &(500..=600), 120);
+    for (block, (counts, others)) in minutes.chunks(10).zip(narrow.chunks(10)).enumerate() {
+        let most = |counts: &[u32]| counts.iter().max().copied().unwrap_or_default();
+        println!("  {:>5} to {:>3} {:>18} {:>28}", block * 10, block * 10 + 10, most(counts), most(others));
     }
     println!();
+    assert!(minutes.iter().all(|count| f64::from(*count) < 2.0 * even), "the rate is not even");
+}
+
+#[test]
+fn a_thousand_that_began_together_do_not_rotate_together() {
+    reckon(1000);
 }
 
 /// Resumed watches in each minute.
