@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit lb-test haproxy-test e2e build image manifests tools
+.PHONY: help demo test lint unit lb-test haproxy-test e2e bench build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (two minutes)
 	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
 	@cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
+
+bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (ten minutes; ARGS=--quick: one)
+	@hack/install-tools nginx haproxy strace taskset
+	@cargo build --release --locked --bin nodegate
+	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
+	@exec target/release/side-by-side $(ARGS)
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
