@@ -54,7 +54,7 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
 
-    /// Where the results go, as side_by_side.json and side_by_side.md.
+    /// Where the results go, for people (.md) and for programs (.json).
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
 
@@ -66,8 +66,10 @@ struct Args {
 #[derive(Clone, Copy, Debug, Subcommand)]
 #[command(hide = true)]
 enum Role {
-    /// The kernel's floor.
+    /// The kernel's floor for new connections.
     Floor { port: u16 },
+    /// The same for kept ones.
+    KeptFloor { port: u16 },
     /// A GET of the Node for every probe.
     ApiGet { port: u16 },
 }
@@ -114,6 +116,7 @@ fn serve(role: Role) -> Result<(), Failure> {
     let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     match role {
         Role::Floor { port } => Ok(floor::serve(&listen(port)?, peer::BODY)?),
+        Role::KeptFloor { port } => Ok(floor::serve_kept(&listen(port)?, peer::BODY)?),
         Role::ApiGet { port } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(api_get::serve(listen(port)?, cluster::NODE))
@@ -136,7 +139,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     let rounds = Rounds::run(&peers, plan.rounds, plan.each)?;
     let mut syscalls = Vec::new();
     for way in Way::ALL {
-        for peer in peers.iter().filter(|peer| peer.kind.can_serve(way.connections, way.clients)) {
+        for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
             syscalls.push((way, peer.kind, syscalls::count(peer, way, plan.traced, cluster.dir())?));
         }
     }

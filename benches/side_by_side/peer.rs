@@ -19,27 +19,33 @@ pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready
 pub(crate) enum Kind {
     Nodegate,
     Floor,
+    KeptFloor,
     Nginx,
     Haproxy,
     ApiGet,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Nodegate, Self::Floor, Self::Nginx, Self::Haproxy, Self::ApiGet];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Nodegate, Self::Floor, Self::KeptFloor, Self::Nginx, Self::Haproxy, Self::ApiGet];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodegate => "nodegate",
             Self::Floor => "bare loop",
+            Self::KeptFloor => "bare epoll loop",
             Self::Nginx => "nginx",
             Self::Haproxy => "HAProxy",
             Self::ApiGet => "API GET",
         }
     }
 
-    /// A blocking loop with a kept connection has no time for a second one.
-    pub(crate) fn can_serve(self, connections: Connections, clients: u32) -> bool {
-        self != Self::Floor || connections == Connections::New || clients == 1
+    pub(crate) fn serves(self, connections: Connections) -> bool {
+        match self {
+            Self::Floor => connections == Connections::New,
+            Self::KeptFloor => connections == Connections::Kept,
+            Self::Nodegate | Self::Nginx | Self::Haproxy | Self::ApiGet => true,
+        }
     }
 }
 
@@ -57,6 +63,7 @@ impl Peer {
         let command = match kind {
             Kind::Nodegate => agent(nodegate, cluster, port),
             Kind::Floor => own("floor", port)?,
+            Kind::KeptFloor => own("kept-floor", port)?,
             Kind::ApiGet => {
                 let mut command = own("api-get", port)?;
                 command.env("KUBECONFIG", cluster.kubeconfig_of_api_get());
@@ -100,9 +107,10 @@ impl Peer {
     }
 
     fn wait_until_ready(&self, log: &Path) -> io::Result<()> {
-        let mut prober = Prober::new(self.address, Connections::New);
+        let connections =
+            if self.kind.serves(Connections::New) { Connections::New } else { Connections::Kept };
         for _ in 0..1000 {
-            if matches!(prober.probe(), Ok(200)) {
+            if matches!(Prober::new(self.address, connections).probe(), Ok(200)) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));

@@ -25,18 +25,15 @@ static SERVER_CORE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
 
 /// A command that runs on the servers' core.
 pub(crate) fn on_server_core(program: &Path) -> Command {
-    match SERVER_CORE.get() {
-        Some(core) => {
-            let mut command = Command::new("taskset");
-            command.env("PATH", path()).arg("--cpu-list").arg(core.to_string()).arg(program);
-            command
-        }
-        None => {
-            let mut command = Command::new(program);
-            command.env("PATH", path());
-            command
-        }
-    }
+    let mut command = if let Some(core) = SERVER_CORE.get() {
+        let mut taskset = Command::new("taskset");
+        taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
+        taskset
+    } else {
+        Command::new(program)
+    };
+    command.env("PATH", path());
+    command
 }
 
 /// Debian puts servers where a user's path does not look.

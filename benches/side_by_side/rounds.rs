@@ -84,7 +84,7 @@ impl Rounds {
     pub(crate) fn run(peers: &[Peer], rounds: u32, each: Duration) -> Result<Self, Failure> {
         let mut cells = Vec::new();
         for way in Way::ALL {
-            for peer in peers.iter().filter(|peer| peer.kind.can_serve(way.connections, way.clients)) {
+            for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
                 let (cpu, per_second, latencies) = Default::default();
                 cells.push(Cell { way, kind: peer.kind, cpu, per_second, latencies });
             }

@@ -155,7 +155,12 @@ impl Server {
     }
 
     fn accept_batch(&self, listener: &TcpListener) -> Accepted {
-        for _ in 0..BATCH {
+        for accepted in 0..BATCH {
+            // To try in vain makes the kernel build a socket and a file first; where probes come one by one, that is
+            // half of all tries.
+            if accepted == 1 && !somebody_waits(listener) {
+                return Accepted::Empty;
+            }
             match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.start(socket.into()),
                 Err(Errno::WOULDBLOCK) => return Accepted::Empty,
@@ -183,7 +188,10 @@ impl Server {
                 let session = Session { app, activity };
                 tokio::spawn(converse(http.serve_connection(stream, session), place))
             }
-            Protocol::Agent => tokio::spawn(agent::answer(app, stream, place)),
+            Protocol::Agent => {
+                activity.end_after_answer();
+                tokio::spawn(agent::answer(app, stream, place))
+            }
         };
         self.connections.started(key, task.abort_handle());
     }
