@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale e2e build image manifests tools
+.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what
 	@cargo build --quiet --release --locked --bin nodegate
 	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT=target/release/nodegate \
 	  cargo test --quiet --locked --test scale -- --ignored --exact scale --nocapture
+
+bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (ten minutes; ARGS=--quick: one)
+	@hack/install-tools nginx haproxy strace taskset
+	@cargo build --release --locked --bin nodegate
+	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
+	@exec target/release/side-by-side $(ARGS)
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

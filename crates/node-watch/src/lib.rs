@@ -23,6 +23,7 @@ pub use backoff::Backoff;
 pub use client::{ClientError, connect};
 pub use ear::Ear;
 pub use metrics::WatchMetrics;
+pub use objects::node_facts;
 
 use futures::future::join_all;
 use nodegate_readiness::{Beats, Board, Timeline};

@@ -84,6 +84,11 @@ struct ApiCondition {
     reason: Option<String>,
 }
 
+/// What a Node's JSON says, as far as readiness depends on it; all else is skipped unread.
+pub fn node_facts(json: &[u8]) -> serde_json::Result<NodeFacts> {
+    serde_json::from_slice(json).map(|node: WatchedNode| node.facts())
+}
+
 impl WatchedNode {
     /// The Node in the core's words.
     pub(crate) fn facts(&self) -> NodeFacts {

@@ -8,9 +8,10 @@ use crate::session::Activity;
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::header::{
-    ACCEPT, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CONNECTION, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -58,6 +59,9 @@ impl Service<Request<Incoming>> for Session {
     fn call(&self, request: Request<Incoming>) -> Responding {
         let now = self.app.now();
         let body_left = !request.body().is_end_stream();
+        if body_left || self.app.is_closing() || asks_to_close(&request) {
+            self.activity.end_after_answer();
+        }
         match self.app.respond_here(request, now, self.elsewhere) {
             Either::Left(response) => {
                 self.activity.end(now, body_left);
@@ -289,6 +293,16 @@ impl App {
         draft.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         draft.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         draft.finish(StatusCode::OK, Format::Html, page::render(&status).into())
+    }
+}
+
+/// Whether hyper ends the connection after this request. It knows more ways to say so; those cost a packet more.
+fn asks_to_close(request: &Request<Incoming>) -> bool {
+    let mut values = request.headers().get_all(CONNECTION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => request.version() == Version::HTTP_10,
+        (Some(value), None) => value.as_bytes().eq_ignore_ascii_case(b"close"),
+        _ => false,
     }
 }
 

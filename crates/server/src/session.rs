@@ -1,7 +1,7 @@
 //! One connection as its task, the sweep and the eviction see it.
 
 use nodegate_readiness::{AtomicMoment, Moment};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(crate) enum Phase {
 pub(crate) struct Activity {
     phase: AtomicU8,
     since: AtomicMoment,
+    last: AtomicBool,
 }
 
 impl Activity {
@@ -29,7 +30,7 @@ impl Activity {
     pub(crate) fn new(now: Moment) -> Self {
         let since = AtomicMoment::default();
         since.advance(now);
-        Self { phase: AtomicU8::new(Phase::New as u8), since }
+        Self { phase: AtomicU8::new(Phase::New as u8), since, last: AtomicBool::new(false) }
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -56,6 +57,15 @@ impl Activity {
         if self.phase() == Phase::Idle {
             self.set(Phase::Reading);
         }
+    }
+
+    /// The connection ends with the answer that comes next.
+    pub(crate) fn end_after_answer(&self) {
+        self.last.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ends_after_answer(&self) -> bool {
+        self.last.load(Ordering::Relaxed)
     }
 
     /// A request is complete and its answer must be waited for.

@@ -46,7 +46,7 @@ impl Stream {
     /// Sends all of `bytes`.
     pub(crate) async fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let sent = poll_fn(|cx| self.socket.poll_send(cx, bytes)).await?;
+            let sent = poll_fn(|cx| self.poll_send(cx, bytes)).await?;
             bytes = bytes.get(sent..).unwrap_or_default();
         }
         Ok(())
@@ -55,7 +55,8 @@ impl Stream {
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
     /// How long that may take is bounded by the sweep.
     pub(crate) async fn close(mut self) {
-        if self.ended || !self.activity.owes() || self.socket.shutdown().is_err() {
+        // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
+        if self.ended || self.socket.shutdown().is_err() || !self.activity.owes() {
             return;
         }
         let mut discarded = 0;
@@ -67,6 +68,13 @@ impl Stream {
                 _ => return,
             }
         }
+    }
+
+    /// The last answer waits in the kernel for the end of the connection, to leave with it: one packet instead of two,
+    /// and the client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let more = if self.activity.ends_after_answer() { SendFlags::MORE } else { SendFlags::empty() };
+        self.socket.poll_send(cx, bytes, SendFlags::NOSIGNAL | more)
     }
 }
 
@@ -87,8 +95,8 @@ impl Socket {
 
     /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
     /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
-    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match retry_on_intr(|| send(self.descriptor()?, bytes, SendFlags::NOSIGNAL)) {
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], flags: SendFlags) -> Poll<io::Result<usize>> {
+        match retry_on_intr(|| send(self.descriptor()?, bytes, flags)) {
             Ok(len) => return Poll::Ready(Ok(len)),
             Err(Errno::WOULDBLOCK) => {}
             Err(errno) => return Poll::Ready(Err(errno.into())),
@@ -144,7 +152,7 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.socket.poll_send(cx, bytes)
+        self.poll_send(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {

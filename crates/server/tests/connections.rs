@@ -81,6 +81,18 @@ fn a_body_is_not_read() {
 }
 
 #[test]
+fn what_follows_the_last_request_does_not_cost_its_answer() {
+    let server = Scenario::default().serve();
+    let mut request = b"GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_vec();
+    request.resize(10_000, b'x');
+    for _ in 0..20 {
+        let mut client = server.connect();
+        client.send(&request);
+        assert!(client.read_to_close().ends_with(b"OK"));
+    }
+}
+
+#[test]
 fn a_body_that_never_comes_is_not_waited_for() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Scenario::default().serve_within(limits);

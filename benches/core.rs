@@ -1,0 +1,85 @@
+//! The core by itself: from the API server's bytes to the bytes of an answer.
+#![allow(missing_docs, clippy::expect_used, reason = "Criterion's macros write the rest")]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use nodegate_kube_sim::{NodeShape, make_node};
+use nodegate_node_watch::node_facts;
+use nodegate_readiness::check::{NODE_READY, verdict};
+use nodegate_readiness::{
+    Board, Catalog, CheckReport, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply,
+};
+use std::hint::black_box;
+use std::time::{Duration, SystemTime};
+
+/// What a kubelet that lists 50 images posts.
+const NODE_BYTES: usize = 20_000;
+
+const QUERY: &str = "check=node_ready,custom_conditions&drain=404";
+
+fn node() -> Vec<u8> {
+    let shape = NodeShape { bytes: NODE_BYTES, ..NodeShape::default() };
+    make_node("worker-1", 0, &shape).to_string().into_bytes()
+}
+
+fn facts() -> NodeFacts {
+    node_facts(&node()).expect("the simulator's nodes are sound")
+}
+
+fn report(name: &str, outcome: Outcome) -> CheckReport {
+    CheckReport { name: name.to_owned(), outcome, stale: false, duration: Duration::ZERO, expires: None }
+}
+
+fn board(facts: NodeFacts) -> Board {
+    let catalog = Catalog::new(Vec::new());
+    let node_ready = catalog.find(NODE_READY).expect("it is always there");
+    let board =
+        Board::new(Some("worker-1".to_owned()), Policy::default(), catalog, &[node_ready], Box::new(|_| {}));
+    board.prove(Moment::default());
+    board.set_node(Node::Present(facts), Moment::default(), SystemTime::UNIX_EPOCH);
+    board.open(Moment::default(), SystemTime::UNIX_EPOCH);
+    board
+}
+
+/// What an event of the watch costs.
+fn events(criterion: &mut Criterion) {
+    let json = node();
+    criterion.bench_function("facts of a 20 kB Node", |bench| bench.iter(|| node_facts(black_box(&json))));
+
+    let (ready, policy) = (Node::Present(facts()), Policy::default());
+    let rules = || policy.node_ready(black_box(&ready), false);
+    criterion.bench_function("rules of node_ready", |bench| bench.iter(rules));
+
+    let reports =
+        [report("node_ready", Outcome::Pass), report("kubelet", Outcome::Fail("refused".to_owned()))];
+    criterion.bench_function("verdict of two checks", |bench| bench.iter(|| verdict(black_box(&reports))));
+    let render = || Reply::render(black_box(&reports), None);
+    criterion.bench_function("rendering of an answer with two checks", |bench| bench.iter(render));
+
+    let cordoned = NodeFacts { unschedulable: true, ..facts() };
+    let board = board(facts());
+    let mut flip = [Node::Present(facts()), Node::Present(cordoned)].into_iter().cycle();
+    criterion.bench_function("a flip on the board", |bench| {
+        bench.iter(|| {
+            let node = flip.next().unwrap_or(Node::Unknown);
+            board.set_node(node, Moment::default(), SystemTime::UNIX_EPOCH);
+        });
+    });
+}
+
+/// What a probe costs.
+fn probes(criterion: &mut Criterion) {
+    let board = board(facts());
+    let now = Moment::default();
+    let parse = || Query::parse(black_box(QUERY), board.catalog());
+    criterion.bench_function("parsing of a query", |bench| bench.iter(parse));
+    let default = || board.lookup(black_box(""), now);
+    criterion.bench_function("lookup of /health", |bench| bench.iter(default));
+
+    let query = Query::parse(QUERY, board.catalog()).expect("a sound query");
+    board.answer(QUERY, &query, now);
+    let known = || board.lookup(black_box(QUERY), now);
+    criterion.bench_function("lookup of a query seen before", |bench| bench.iter(known));
+}
+
+criterion_group!(core, events, probes);
+criterion_main!(core);

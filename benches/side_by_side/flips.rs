@@ -1,0 +1,133 @@
+//! How soon a cordon shows: at the agent, asked by a prober, and beside it on a watch of the same Node by hand.
+
+use crate::Failure;
+use crate::cluster::{Cluster, NODE};
+use crate::latencies::Latencies;
+use crate::load::{Connections, Prober};
+use crate::peer::Peer;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Longer than any flip; who needs it has failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Times from the acknowledgement of a cordon; below zero where the event came before it.
+#[derive(Debug, Default)]
+pub(crate) struct Flips {
+    /// To the first 503.
+    pub(crate) answer: Latencies,
+    /// To the event on a watch.
+    pub(crate) watch: Latencies,
+}
+
+/// Whether the node was seen out of rotation, and when.
+type Seen = (Instant, bool);
+
+/// Cordons and uncordons that often, with a prober that asks `every` so long.
+pub(crate) fn measure(cluster: &Cluster, peer: &Peer, every: Duration, times: u32) -> Result<Flips, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let nodes = runtime.block_on(admin(cluster))?;
+    let watched = watch(cluster)?;
+    let stop = AtomicBool::new(false);
+    let (sender, answered) = channel();
+    thread::scope(|scope| {
+        let prober = scope.spawn(|| probe(peer, every, &stop, &sender));
+        let flips = flip(&runtime, &nodes, &watched, &answered, times);
+        stop.store(true, Ordering::Relaxed);
+        prober.join().map_err(|_| "the prober panicked")??;
+        flips
+    })
+}
+
+fn flip(
+    runtime: &Runtime,
+    nodes: &Api<Node>,
+    watched: &Receiver<Seen>,
+    answered: &Receiver<Seen>,
+    times: u32,
+) -> Result<Flips, Failure> {
+    let mut flips = Flips::default();
+    for number in 0..u64::from(times) {
+        runtime.block_on(nodes.uncordon(NODE))?;
+        next(watched, false)?;
+        next(answered, false)?;
+        // Not in step with the prober.
+        thread::sleep(Duration::from_micros(5_000 + number * 379 % 1_000));
+        runtime.block_on(nodes.cordon(NODE))?;
+        let acknowledged = Instant::now();
+        flips.watch.add_nanos(since(acknowledged, next(watched, true)?));
+        flips.answer.add_nanos(since(acknowledged, next(answered, true)?));
+    }
+    runtime.block_on(nodes.uncordon(NODE))?;
+    next(answered, false)?;
+    Ok(flips)
+}
+
+fn next(seen: &Receiver<Seen>, out: bool) -> Result<Instant, Failure> {
+    loop {
+        let (when, what) = seen.recv_timeout(TIMEOUT).map_err(|_| "a flip was not seen")?;
+        if what == out {
+            return Ok(when);
+        }
+    }
+}
+
+fn since(start: Instant, end: Instant) -> i64 {
+    let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+    if end >= start { nanos(end - start) } else { -nanos(start - end) }
+}
+
+/// Asks until it is told to stop, and tells of every change.
+fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>) -> io::Result<()> {
+    let mut prober = Prober::new(peer.address, Connections::New);
+    let mut last = None;
+    let mut due = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        due = (due + every).max(Instant::now());
+        thread::sleep(due - Instant::now());
+        let out = prober.probe()? != 200;
+        if last.replace(out) != Some(out) {
+            // Nobody listens any more once the last flip was seen.
+            let _ = changes.send((Instant::now(), out));
+        }
+    }
+    Ok(())
+}
+
+async fn admin(cluster: &Cluster) -> Result<Api<Node>, Failure> {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_of_admin())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Api::all(Client::try_from(config)?))
+}
+
+/// Follows the node on a thread of its own, until nobody listens.
+fn watch(cluster: &Cluster) -> Result<Receiver<Seen>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let nodes = runtime.block_on(admin(cluster))?;
+    let (sender, seen) = channel();
+    thread::spawn(move || runtime.block_on(follow(nodes, &sender)));
+    Ok(seen)
+}
+
+async fn follow(nodes: Api<Node>, sender: &Sender<Seen>) {
+    let only = WatchParams::default().fields(&format!("metadata.name={NODE}")).timeout(290);
+    let Ok(events) = nodes.watch(&only, "0").await else { return };
+    let mut events = events.into_stream().boxed();
+    while let Ok(Some(event)) = events.try_next().await {
+        if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event {
+            let out = node.spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
+            if sender.send((Instant::now(), out)).is_err() {
+                return;
+            }
+        }
+    }
+}

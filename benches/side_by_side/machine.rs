@@ -1,0 +1,37 @@
+//! What the figures were measured on.
+
+use std::fs;
+use std::process::Command;
+
+/// Key and value, for the head of the tables.
+pub(crate) fn describe() -> Vec<(&'static str, String)> {
+    let cores =
+        std::thread::available_parallelism().map_or_else(|_| "?".to_owned(), |cores| cores.to_string());
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = kernel.split('-').next().unwrap_or_default().trim().to_owned();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    vec![
+        ("CPU", cpu()),
+        ("cores", cores),
+        ("Linux", kernel),
+        ("nginx", version("nginx", "-v")),
+        ("HAProxy", version("haproxy", "-v")),
+        ("load average before", load.split(' ').next().unwrap_or_default().to_owned()),
+    ]
+}
+
+fn cpu() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    name.unwrap_or("unknown").to_owned()
+}
+
+/// The first word of a program's answer that has digits and dots: nginx says it on stderr.
+fn version(program: &str, flag: &str) -> String {
+    let output = Command::new(program).env("PATH", crate::pinning::path()).arg(flag).output();
+    let Ok(output) = output else { return "unknown".to_owned() };
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let words = text.split([' ', '/', '\n']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    words.unwrap_or("unknown").split('-').next().unwrap_or_default().to_owned()
+}

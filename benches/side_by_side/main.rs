@@ -1,0 +1,191 @@
+//! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe: one run, one
+//! machine, alternating.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a benchmark may end where it breaks off, and its output is its purpose"
+)]
+
+mod allocations;
+mod api_get;
+mod budgets;
+mod cluster;
+mod flips;
+mod floor;
+mod latencies;
+mod life;
+mod load;
+mod machine;
+mod peer;
+mod pinning;
+mod results;
+mod rounds;
+mod syscalls;
+mod usage;
+
+use clap::{Parser, Subcommand};
+use cluster::Cluster;
+use load::Connections;
+use peer::{Kind, Peer};
+use results::Results;
+use rounds::{Rounds, Way};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Measures nodegate beside other servers and prints tables, and a line for each budget.
+///
+/// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a failure:
+/// on a shared machine a single run may miss one by noise. --strict makes it one.
+#[derive(Debug, Parser)]
+struct Args {
+    /// A minute instead of ten; good for a look, not for a verdict.
+    #[arg(long)]
+    quick: bool,
+
+    /// Seconds; good for nothing but to see that it works.
+    #[arg(long, hide = true)]
+    smoke: bool,
+
+    /// Ends with 2 if a budget is missed.
+    #[arg(long)]
+    strict: bool,
+
+    /// The agent to measure.
+    #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
+    nodegate: PathBuf,
+
+    /// Where the results go, for people (.md) and for programs (.json).
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    out: PathBuf,
+
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// Servers that this program is itself.
+#[derive(Clone, Copy, Debug, Subcommand)]
+#[command(hide = true)]
+enum Role {
+    /// The kernel's floor for new connections.
+    Floor { port: u16 },
+    /// The same for kept ones.
+    KeptFloor { port: u16 },
+    /// A GET of the Node for every probe.
+    ApiGet { port: u16 },
+}
+
+/// How much is measured.
+struct Plan {
+    rounds: u32,
+    each: Duration,
+    traced: u32,
+    flips: u32,
+    life: life::Plan,
+}
+
+impl Plan {
+    fn of(args: &Args) -> Self {
+        if args.smoke {
+            let (settle, idle) = (Duration::from_millis(10), Duration::from_millis(500));
+            let life = life::Plan { starts: 1, settle, idle, probes: 2_000 };
+            return Self { rounds: 1, each: Duration::from_millis(30), traced: 20, flips: 2, life };
+        }
+        if args.quick {
+            let (settle, idle) = (Duration::from_secs(1), Duration::from_secs(5));
+            let life = life::Plan { starts: 3, settle, idle, probes: 20_000 };
+            return Self { rounds: 2, each: Duration::from_millis(300), traced: 200, flips: 20, life };
+        }
+        let (settle, idle) = (Duration::from_secs(5), Duration::from_mins(1));
+        let life = life::Plan { starts: 20, settle, idle, probes: 1_000_000 };
+        Self { rounds: 5, each: Duration::from_secs(2), traced: 2_000, flips: 300, life }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.role {
+        Some(role) => serve(role).map(|()| true),
+        None => compare(&args),
+    };
+    match done {
+        Ok(passed) if passed || !args.strict => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(2),
+        Err(error) => {
+            eprintln!("side-by-side: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(role: Role) -> Result<(), Failure> {
+    let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    match role {
+        Role::Floor { port } => Ok(floor::serve(&listen(port)?, peer::BODY)?),
+        Role::KeptFloor { port } => Ok(floor::serve_kept(&listen(port)?, peer::BODY)?),
+        Role::ApiGet { port } => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(api_get::serve(listen(port)?, cluster::NODE))
+        }
+    }
+}
+
+/// Measures everything; gives whether all budgets were met.
+fn compare(args: &Args) -> Result<bool, Failure> {
+    let nodegate =
+        args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
+    let machine = machine::describe();
+    pinning::pin();
+    allow_many_files()?;
+    let plan = Plan::of(args);
+    let cluster = Cluster::start()?;
+    let peers = Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate));
+    let peers = peers.collect::<Result<Vec<_>, _>>()?;
+    let agent = peers.first().ok_or("no agent")?;
+
+    let rounds = Rounds::run(&peers, plan.rounds, plan.each)?;
+    let mut syscalls = Vec::new();
+    for way in Way::ALL.into_iter().filter(|way| way.rate.is_none()) {
+        for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
+            match syscalls::count(peer, way, plan.traced, cluster.dir()) {
+                Ok(calls) => syscalls.push((way, peer.kind, calls)),
+                Err(error) => eprintln!("system calls of {} not counted: {error}", peer.kind.name()),
+            }
+        }
+    }
+    let allocations = |connections| allocations::per_request(connections, plan.traced);
+    let results = Results {
+        machine,
+        rounds,
+        syscalls,
+        allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
+        flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
+        fast_flips: flips::measure(&cluster, agent, Duration::from_micros(100), plan.flips)?,
+        life: life::measure(&cluster, &nodegate, plan.life)?,
+        binary: nodegate.metadata()?.len(),
+    };
+    publish(args, &results)
+}
+
+/// As many as are allowed at all: the clients of a crowded agent need more than the usual 1,024.
+fn allow_many_files() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
+
+fn publish(args: &Args, results: &Results) -> Result<bool, Failure> {
+    let verdicts = budgets::judge(results);
+    std::fs::create_dir_all(&args.out)?;
+    let json = serde_json::to_string_pretty(&results.json(&verdicts))?;
+    std::fs::write(args.out.join("side_by_side.json"), json)?;
+    let lines: Vec<String> = verdicts.iter().map(ToString::to_string).collect();
+    let text = format!("{results}\n```\n{}\n```\n", lines.join("\n"));
+    std::fs::write(args.out.join("side_by_side.md"), &text)?;
+    println!("{text}");
+    eprintln!("also in {}", args.out.join("side_by_side.{json,md}").display());
+    Ok(verdicts.iter().all(budgets::Verdict::passed))
+}

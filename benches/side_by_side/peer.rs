@@ -1,0 +1,195 @@
+//! The servers that are compared, each a process of its own on the core for servers.
+
+use crate::cluster::{Cluster, NODE};
+use crate::load::{Connections, Prober};
+use crate::pinning;
+use std::env;
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What nodegate answers for a node that is ready; the others answer a constant of the same size.
+pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Nodegate,
+    Floor,
+    KeptFloor,
+    Nginx,
+    Haproxy,
+    ApiGet,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Nodegate, Self::Floor, Self::KeptFloor, Self::Nginx, Self::Haproxy, Self::ApiGet];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nodegate => "nodegate",
+            Self::Floor => "bare loop",
+            Self::KeptFloor => "bare epoll loop",
+            Self::Nginx => "nginx",
+            Self::Haproxy => "HAProxy",
+            Self::ApiGet => "API GET",
+        }
+    }
+
+    pub(crate) fn serves(self, connections: Connections) -> bool {
+        match self {
+            Self::Floor => connections == Connections::New,
+            Self::KeptFloor => connections == Connections::Kept,
+            Self::Nodegate | Self::Nginx | Self::Haproxy | Self::ApiGet => true,
+        }
+    }
+}
+
+/// A running server; killed when dropped.
+pub(crate) struct Peer {
+    pub(crate) kind: Kind,
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl Peer {
+    /// Starts a server and waits until it answers 200.
+    pub(crate) fn start(kind: Kind, cluster: &Cluster, nodegate: &Path) -> io::Result<Self> {
+        let port = free_port()?;
+        let command = match kind {
+            Kind::Nodegate => agent(nodegate, cluster, port),
+            Kind::Floor => own("floor", port)?,
+            Kind::KeptFloor => own("kept-floor", port)?,
+            Kind::ApiGet => {
+                let mut command = own("api-get", port)?;
+                command.env("KUBECONFIG", cluster.kubeconfig_of_api_get());
+                command
+            }
+            Kind::Nginx => nginx(cluster.dir(), port)?,
+            Kind::Haproxy => haproxy(cluster.dir(), port)?,
+        };
+        let log = cluster.dir().join(format!("{kind:?}.log"));
+        let peer = Self::launch(kind, command, port, File::create(&log)?)?;
+        peer.wait_until_ready(&log)?;
+        Ok(peer)
+    }
+
+    fn launch(kind: Kind, mut command: Command, port: u16, log: File) -> io::Result<Self> {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().map_err(|error| {
+            io::Error::other(format!("can't start {}: {error}: {command:?}", kind.name()))
+        })?;
+        Ok(Self { kind, address: (Ipv4Addr::LOCALHOST, port).into(), child })
+    }
+
+    /// Starts an agent and gives it with the time from its start to its first answer that is not stale.
+    pub(crate) fn first_answer(cluster: &Cluster, nodegate: &Path) -> io::Result<(Self, Duration)> {
+        let port = free_port()?;
+        let started = Instant::now();
+        let peer = Self::launch(
+            Kind::Nodegate,
+            agent(nodegate, cluster, port),
+            port,
+            File::create(cluster.dir().join("first-answer.log"))?,
+        )?;
+        let mut prober = Prober::new(peer.address, Connections::New);
+        while started.elapsed() < Duration::from_secs(30) {
+            if matches!(prober.probe(), Ok(200)) && prober.answer().ends_with(BODY.as_bytes()) {
+                return Ok((peer, started.elapsed()));
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        Err(io::Error::other("no truthful answer from a fresh agent"))
+    }
+
+    fn wait_until_ready(&self, log: &Path) -> io::Result<()> {
+        let connections =
+            if self.kind.serves(Connections::New) { Connections::New } else { Connections::Kept };
+        for _ in 0..1000 {
+            if matches!(Prober::new(self.address, connections).probe(), Ok(200)) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let log = std::fs::read_to_string(log)?;
+        Err(io::Error::other(format!("{} does not answer 200: {log}", self.kind.name())))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself, and there is nothing to do about either.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
+    let mut command = pinning::on_server_core(nodegate);
+    command
+        .env("NODE_NAME", NODE)
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .env("LISTEN_PORT", port.to_string())
+        .env("NODEGATE_AGENT_PORT", "0")
+        .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
+    command
+}
+
+/// This program in another role.
+fn own(role: &str, port: u16) -> io::Result<Command> {
+    let mut command = pinning::on_server_core(&env::current_exe()?);
+    command.arg(role).arg(port.to_string());
+    Ok(command)
+}
+
+/// As Debian's, but for one process instead of a master and its workers: nodegate answers on one thread, too.
+fn nginx(dir: &Path, port: u16) -> io::Result<Command> {
+    let dir = dir.join("nginx");
+    std::fs::create_dir(&dir)?;
+    let config = dir.join("nginx.conf");
+    let at = dir.display();
+    std::fs::write(
+        &config,
+        format!(
+            "daemon off; master_process off; worker_processes 1; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{ access_log off; default_type application/json; keepalive_requests 1000000000;\n\
+             client_body_temp_path {at}; proxy_temp_path {at}; fastcgi_temp_path {at}; uwsgi_temp_path {at};\n\
+             scgi_temp_path {at};\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ return 200 '{BODY}'; }} }} }}\n"
+        ),
+    )?;
+    let mut command = pinning::on_server_core(Path::new("nginx"));
+    command.arg("-c").arg(config).arg("-p").arg(dir);
+    Ok(command)
+}
+
+fn haproxy(dir: &Path, port: u16) -> io::Result<Command> {
+    let config = dir.join("haproxy.cfg");
+    let body = BODY.replace('"', "\\\"");
+    std::fs::write(
+        &config,
+        format!(
+            "global\n  nbthread 1\n  maxconn 4096\n\
+             defaults\n  mode http\n  timeout client 1m\n  timeout connect 1s\n  timeout server 1s\n\
+             frontend health\n  bind 127.0.0.1:{port}\n  \
+             http-request return status 200 content-type application/json string \"{body}\"\n"
+        ),
+    )?;
+    let mut command = pinning::on_server_core(Path::new("haproxy"));
+    command.arg("-db").arg("-f").arg(config);
+    Ok(command)
+}
+
+/// A port that is free now; whoever takes it in between makes the peer's start fail.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

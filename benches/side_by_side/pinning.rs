@@ -1,0 +1,43 @@
+//! Servers on the first core, clients and the simulated API on the second, so that no scheduler's choice is measured.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::path::Path;
+use std::process::Command;
+
+/// The servers' and the clients': the first two that we may use.
+fn cores() -> Option<(usize, usize)> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    Some((cores.next()?, cores.next()?))
+}
+
+/// Keeps this process, and what it starts from now on, off the servers' core; does nothing if there is only one.
+pub(crate) fn pin() {
+    let Some((server, client)) = cores() else { return };
+    let mut set = CpuSet::new();
+    set.set(client);
+    if sched_setaffinity(None, &set).is_ok() {
+        SERVER_CORE.get_or_init(|| server);
+    }
+}
+
+static SERVER_CORE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+
+/// A command that runs on the servers' core.
+pub(crate) fn on_server_core(program: &Path) -> Command {
+    let mut command = if let Some(core) = SERVER_CORE.get() {
+        let mut taskset = Command::new("taskset");
+        taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
+        taskset
+    } else {
+        Command::new(program)
+    };
+    command.env("PATH", path());
+    command
+}
+
+/// Debian puts servers where a user's path does not look.
+pub(crate) fn path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/sbin:/sbin")
+}

@@ -1,0 +1,121 @@
+//! Rounds over all peers and all ways to ask, alternating, so that what else the machine does hits all alike.
+
+use crate::Failure;
+use crate::latencies::{Latencies, median};
+use crate::load::{Connections, End, Load};
+use crate::peer::{Kind, Peer};
+use crate::usage;
+use std::time::Duration;
+
+/// A way to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) connections: Connections,
+    pub(crate) clients: u32,
+    pub(crate) rate: Option<u32>,
+}
+
+/// A thousand a second is what a few hundred balancers with a few checks each send. More clients than are busy at a
+/// time, so that a slow answer delays no other probe.
+const PACED: u32 = 1000;
+
+impl Way {
+    pub(crate) const ALL: [Self; 6] = [
+        Self { connections: Connections::New, clients: 1, rate: None },
+        Self { connections: Connections::New, clients: 64, rate: None },
+        Self { connections: Connections::New, clients: 16, rate: Some(PACED) },
+        Self { connections: Connections::Kept, clients: 1, rate: None },
+        Self { connections: Connections::Kept, clients: 64, rate: None },
+        Self { connections: Connections::Kept, clients: 16, rate: Some(PACED) },
+    ];
+
+    pub(crate) fn name(self) -> String {
+        let connections = match self.connections {
+            Connections::New => "new connection",
+            Connections::Kept => "kept connection",
+        };
+        match (self.rate, self.clients) {
+            (Some(rate), _) => format!("{connections}, {rate}/s"),
+            (None, 1) => format!("{connections}, 1 client"),
+            (None, clients) => format!("{connections}, {clients} clients"),
+        }
+    }
+
+    pub(crate) fn load(self, peer: &Peer) -> Load {
+        Load { address: peer.address, connections: self.connections, clients: self.clients, rate: self.rate }
+    }
+}
+
+/// What one peer did in one way, over all rounds.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) way: Way,
+    pub(crate) kind: Kind,
+    /// CPU microseconds a request, by round.
+    pub(crate) cpu: Vec<f64>,
+    /// Requests a second, by round.
+    pub(crate) per_second: Vec<f64>,
+    /// Of all rounds.
+    pub(crate) latencies: Latencies,
+}
+
+impl Cell {
+    pub(crate) fn cpu(&self) -> f64 {
+        median(&self.cpu)
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        median(&self.per_second)
+    }
+
+    /// The median of the rounds' ratios of CPU time: what disturbs a round disturbs both.
+    pub(crate) fn cpu_ratio(&self, other: &Self) -> f64 {
+        let ratios: Vec<f64> = self.cpu.iter().zip(&other.cpu).map(|(ours, theirs)| ours / theirs).collect();
+        median(&ratios)
+    }
+}
+
+/// All cells.
+#[derive(Debug)]
+pub(crate) struct Rounds(pub(crate) Vec<Cell>);
+
+impl Rounds {
+    /// Runs all of them; `each` is the time for one peer and one way.
+    pub(crate) fn run(peers: &[Peer], rounds: u32, each: Duration) -> Result<Self, Failure> {
+        let mut cells = Vec::new();
+        for way in Way::ALL {
+            for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
+                let (cpu, per_second, latencies) = Default::default();
+                cells.push(Cell { way, kind: peer.kind, cpu, per_second, latencies });
+            }
+        }
+        for round in 1..=rounds {
+            for cell in &mut cells {
+                let Some(peer) = peers.iter().find(|peer| peer.kind == cell.kind) else { continue };
+                cell.measure(peer, each)?;
+            }
+            eprintln!("round {round} of {rounds} done");
+        }
+        Ok(Self(cells))
+    }
+
+    pub(crate) fn cell(&self, kind: Kind, way: Way) -> Option<&Cell> {
+        self.0.iter().find(|cell| cell.kind == kind && cell.way == way)
+    }
+}
+
+impl Cell {
+    fn measure(&mut self, peer: &Peer, each: Duration) -> Result<(), Failure> {
+        let load = self.way.load(peer);
+        load.run(End::Requests(u64::from(self.way.clients) * 4))?;
+        let before = usage::cpu(peer.pid())?;
+        let outcome = load.run(End::After(each))?;
+        let used = usage::cpu(peer.pid())?.saturating_sub(before);
+        #[expect(clippy::cast_precision_loss, reason = "requests of seconds")]
+        let requests = outcome.latencies.count() as f64;
+        self.cpu.push(used.as_secs_f64() * 1e6 / requests);
+        self.per_second.push(requests / outcome.elapsed.as_secs_f64());
+        self.latencies.append(&outcome.latencies);
+        Ok(())
+    }
+}
