@@ -114,17 +114,6 @@ impl Lab {
         in_namespace(&self.namespace(part), act)
     }
 
-    /// Runs something where the router is, or where the resolver is.
-    pub fn at<T: Send>(&self, part: &str, run: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let there = || {
-                self.enter(part);
-                run()
-            };
-            scope.spawn(there).join().unwrap()
-        })
-    }
-
     /// Runs a shell command on the node.
     pub fn node(&self, command: &str) {
         self.shell("node", command);

@@ -1,8 +1,8 @@
 //! Whom and what a listener answers, and what one client may cost the others.
 
 use crate::allow_from::AllowFrom;
-use std::net::SocketAddr;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The limits of a listener.
