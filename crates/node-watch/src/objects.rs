@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::runtime::reflector::Lookup;
+use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Condition, ConditionStatus, Endpoint, EndpointSlice, NodeFacts};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -103,9 +104,10 @@ impl WatchedNode {
 impl ApiCondition {
     fn to_condition(&self) -> Condition {
         Condition {
-            kind: self.kind.clone(),
+            // Neither has a form that the API server would insist on, nor a bound of its own.
+            kind: clean(self.kind.clone()),
             status: ConditionStatus::from_api(&self.status),
-            reason: self.reason.clone().unwrap_or_default(),
+            reason: clean(self.reason.clone().unwrap_or_default()),
         }
     }
 }
@@ -234,6 +236,16 @@ mod tests {
         assert!(facts.taints.contains("k") && facts.labels.contains("a"));
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
         assert_eq!(facts.resource_version, "7");
+    }
+
+    #[test]
+    fn a_conditions_words_are_bounded_and_on_one_line() {
+        let json = format!(
+            r#"{{"status":{{"conditions":[{{"type":"Ready","status":"False","reason":"a\nb{}"}}]}}}}"#,
+            "x".repeat(10_000)
+        );
+        let reason = facts(&json).conditions.remove(0).reason;
+        assert!(reason.starts_with("a bxxx") && reason.len() < 300, "{reason}");
     }
 
     #[test]

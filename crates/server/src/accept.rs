@@ -80,7 +80,7 @@ pub(crate) enum Protocol {
     Agent,
 }
 
-fn http() -> http1::Builder {
+pub(crate) fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation and would cut a kept connection like a slow one; the
     // sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
@@ -172,7 +172,7 @@ impl Server {
         Accepted::All
     }
 
-    fn start(&self, socket: TcpStream) {
+    pub(crate) fn start(&self, socket: TcpStream) {
         let activity = Arc::new(Activity::new(self.app.now()));
         let Some(place) = self.connections.enter(Arc::clone(&activity)) else { return };
         let key = place.key();
@@ -189,7 +189,7 @@ impl Server {
     }
 
     /// Ends all connections within the drain timeout.
-    async fn drain(&self) {
+    pub(crate) async fn drain(&self) {
         let deadline = Instant::now() + self.limits.drain_timeout;
         if timeout(self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
             self.connections.close_idle();

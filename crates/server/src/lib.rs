@@ -10,6 +10,8 @@ mod app;
 mod backoff;
 mod connections;
 mod draft;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod limits;
 mod listener;
 mod metrics;
