@@ -11,7 +11,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         // NOERROR and NXDOMAIN; the upper bits of a code come with EDNS only.
         assert!(answer.is_err() || matches!(bytes[3] & 0x0f, 0 | 3));
         if let Err(reason) = answer {
-            assert!(!reason.is_empty() && reason.len() < 100 && !reason.contains(char::is_control), "{reason:?}");
+            assert!(
+                !reason.is_empty() && reason.len() < 100 && !reason.contains(char::is_control),
+                "{reason:?}"
+            );
         }
     }
 });

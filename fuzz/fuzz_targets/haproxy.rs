@@ -38,7 +38,8 @@ fn states(dump: &str) {
     assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
     for node in &desired.nodes {
         let key = (NODES_BACKEND.to_owned(), node.name.clone());
-        let drained_by_agent = live.get(&key).is_some_and(|line| line.agent && line.state == ServerState::Drain);
+        let drained_by_agent =
+            live.get(&key).is_some_and(|line| line.agent && line.state == ServerState::Drain);
         match again.get(&key) {
             None => assert_eq!(node.state, ServerState::Ready),
             Some(line) if node.state == ServerState::Ready && drained_by_agent => {
@@ -50,7 +51,8 @@ fn states(dump: &str) {
 }
 
 fn annotation<T: FromStr<Err = &'static str>>(text: &str) {
-    let port = PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
+    let port =
+        PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
     if let Err(why) = for_port::<T>(text, &port) {
         assert!(why.len() < 400 && !why.contains(char::is_control), "{why:?}");
     }

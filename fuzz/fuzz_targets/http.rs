@@ -12,9 +12,8 @@ use std::sync::Arc;
 thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let served = APP.with(|app_once| {
-        app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone()
-    });
+    let served = APP
+        .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
     let answer = run(exchange(bytes, |socket| converse(served, socket)));
     let mut rest = &answer[..];
     let mut responses = 0;
@@ -41,7 +40,8 @@ fn response<'a>(answer: &'a [u8], request: &[u8]) -> &'a [u8] {
         let prefix = format!("{name}: ");
         head.split("\r\n").find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
     };
-    let length: usize = header("content-length").map_or(0, |length| length.parse().expect("a length is a number"));
+    let length: usize =
+        header("content-length").map_or(0, |length| length.parse().expect("a length is a number"));
     let rest = &answer[end..];
     // An answer to HEAD says how long it would be.
     if rest.is_empty() || rest.starts_with(b"HTTP/1.") {

@@ -51,8 +51,10 @@ fn oracle(line: &[u8]) -> Option<Line> {
 fn plain(field: &[u8]) -> Vec<u8> {
     let (mut plain, mut at) = (Vec::new(), 0);
     while at < field.len() {
-        let digits = field.get(at + 1..at + 4).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
-        let value = digits.map(|d| u32::from(d[0] - b'0') * 64 + u32::from(d[1] - b'0') * 8 + u32::from(d[2] - b'0'));
+        let digits =
+            field.get(at + 1..at + 4).filter(|digits| digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let value =
+            digits.map(|d| u32::from(d[0] - b'0') * 64 + u32::from(d[1] - b'0') * 8 + u32::from(d[2] - b'0'));
         match value.and_then(|value| u8::try_from(value).ok()) {
             Some(byte) if field[at] == b'\\' => {
                 plain.push(byte);

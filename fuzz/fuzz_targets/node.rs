@@ -54,7 +54,9 @@ fn oracle(node: &Value) -> Option<String> {
     if !meta["deletionTimestamp"].is_null() {
         return Some("Draining Deleting".to_owned());
     }
-    for key in ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"] {
+    for key in
+        ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"]
+    {
         if taints.iter().any(|taint| taint["key"] == key) {
             return Some(format!("Draining Taint:{key}"));
         }

@@ -13,10 +13,14 @@ libfuzzer_sys::fuzz_target!(|raw: &str| {
     match &parsed {
         Ok(query) => {
             assert!(raw.len() <= MAX_QUERY && query.checks.len() <= MAX_NAMES);
-            let read: Vec<String> = query.checks.iter().map(|check| match check {
-                CheckRef::Known(id) => catalog.name(*id).to_owned(),
-                CheckRef::Unknown(name) => name.clone(),
-            }).collect();
+            let read: Vec<String> = query
+                .checks
+                .iter()
+                .map(|check| match check {
+                    CheckRef::Known(id) => catalog.name(*id).to_owned(),
+                    CheckRef::Unknown(name) => name.clone(),
+                })
+                .collect();
             assert_eq!(read, names);
             assert!(query.drain.is_none_or(|code| (200..=599).contains(&code)));
         }

@@ -12,7 +12,8 @@ libfuzzer_sys::fuzz_target!(|file: &[u8]| {
     for line in file.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let ["nameserver", word, ..] = words.as_slice() else { continue };
-        let (address, scope) = word.split_once('%').map_or((*word, None), |(address, scope)| (address, Some(scope)));
+        let (address, scope) =
+            word.split_once('%').map_or((*word, None), |(address, scope)| (address, Some(scope)));
         let Ok(ip) = address.parse::<IpAddr>() else { continue };
         let text = scope.map_or(ip.to_string(), |scope| format!("{ip}%{scope}"));
         if !expected.contains(&text) {

@@ -26,10 +26,17 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         }
         _ => {
             let mut own = OwnChecks::default();
-            let taken = text.split(';').filter(|text| own.add_http(text).is_ok() || own.add_tcp(text).is_ok()).count();
+            let taken = text
+                .split(';')
+                .filter(|text| own.add_http(text).is_ok() || own.add_tcp(text).is_ok())
+                .count();
             let mut names: Vec<&str> = own.names().collect();
             assert_eq!(names.len(), taken);
-            assert!(names.iter().all(|name| name.len() <= 68 && name.is_ascii() && !name.contains([',', '&', '%'])));
+            assert!(
+                names
+                    .iter()
+                    .all(|name| name.len() <= 68 && name.is_ascii() && !name.contains([',', '&', '%']))
+            );
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), taken, "none twice");

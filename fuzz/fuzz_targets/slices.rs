@@ -15,7 +15,11 @@ libfuzzer_sys::fuzz_target!(|json: &[u8]| {
     assert_eq!(whole, trimmed);
     let count = ServiceFacts::count([&whole], "n1").local_endpoints;
     assert!(count <= whole.endpoints.len());
-    assert_eq!(count, ServiceFacts::count([&whole, &trimmed], "n1").local_endpoints, "an address counts once");
+    assert_eq!(
+        count,
+        ServiceFacts::count([&whole, &trimmed], "n1").local_endpoints,
+        "an address counts once"
+    );
     if let Some(expected) = serde_json::from_slice(json).ok().and_then(|value| oracle(&value)) {
         assert_eq!(count, expected);
     }

@@ -60,7 +60,10 @@ pub fn check_reply(reply: &Reply) -> Value {
         assert!(matches!(reply.status, 400 | 500) && json["error"].is_string(), "{text}");
         return json;
     }
-    assert!(text.starts_with("{\"status\":\"") && text.contains(",\"checks\":["), "keys in their order: {text}");
+    assert!(
+        text.starts_with("{\"status\":\"") && text.contains(",\"checks\":["),
+        "keys in their order: {text}"
+    );
     assert!(json["total_duration_ms"].is_u64(), "{text}");
     let checks = json["checks"].as_array().expect("it has checks");
     for check in checks {

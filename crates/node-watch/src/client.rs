@@ -140,7 +140,10 @@ pub(crate) fn tagged(client: Client, stream: Stream) -> Client {
 }
 
 /// What kube's own connector does, with HTTP/2 offered besides.
-fn https(config: &Config, tls: rustls::ClientConfig) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
+fn https(
+    config: &Config,
+    tls: rustls::ClientConfig,
+) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
         None => builder,

@@ -142,7 +142,8 @@ fn read(file: &Path) -> Result<HeaderValue, CredentialError> {
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
+    let mut value =
+        HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
     value.set_sensitive(true);
     Ok(value)
 }
