@@ -57,9 +57,9 @@ async fn kubectl_takes_every_combination() {
             continue;
         }
         let manifests = overlay(&lines);
-        let file = directory.path().join("rendered.json");
-        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": &manifests.0});
-        fs::write(&file, list.to_string()).unwrap();
+        let file = directory.path().join("rendered.yaml");
+        let documents: Vec<String> = manifests.0.iter().map(ToString::to_string).collect();
+        fs::write(&file, documents.join("\n---\n")).unwrap();
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["apply", "--dry-run=client", "--output=name", "--filename"]).arg(&file);
         kubectl.env("KUBECONFIG", &kubeconfig).env("KUBECACHEDIR", directory.path().join("cache"));
