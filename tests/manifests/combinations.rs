@@ -51,15 +51,17 @@ async fn kubectl_takes_every_combination() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     fs::write(&kubeconfig, sim.kubeconfig()).unwrap();
-    for lines in combinations() {
-        if lines.contains("prometheus") {
-            // Custom resources, which only a cluster with the Prometheus operator knows.
-            continue;
-        }
+    // Custom resources are known only to a cluster that has the Prometheus operator.
+    let known: Vec<String> = components().into_iter().filter(|name| name != "prometheus").collect();
+    let paths: Vec<String> = known.iter().map(|name| format!("manifests/components/{name}")).collect();
+    // Without any, each alone, and all of them: kubectl takes its time.
+    let chosen = [&[][..]].into_iter().chain(paths.chunks(1)).chain([&paths[..]]);
+    for lines in chosen.map(|paths| format!("components: [{}]", paths.join(", "))) {
         let manifests = overlay(&lines);
         let file = directory.path().join("rendered.yaml");
-        let documents: Vec<String> = manifests.0.iter().map(ToString::to_string).collect();
-        fs::write(&file, documents.join("\n---\n")).unwrap();
+        // What begins with a brace is taken for JSON to its end.
+        let documents: String = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
+        fs::write(&file, documents).unwrap();
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["apply", "--dry-run=client", "--output=name", "--filename"]).arg(&file);
         kubectl.env("KUBECONFIG", &kubeconfig).env("KUBECACHEDIR", directory.path().join("cache"));
