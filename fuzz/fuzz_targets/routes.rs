@@ -22,7 +22,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     for (n, (hop, interface, metric)) in found.iter().enumerate() {
         assert!(!found[..n].contains(&found[n]), "none twice");
         assert_eq!(*metric, found[0].2, "all of the same rank");
-        assert!(interface != "lo" && !interface.is_empty() && !interface.contains(char::is_whitespace));
+        assert!(
+            interface != "lo"
+                && !interface.is_empty()
+                && !interface.contains(|c: char| c.is_ascii_whitespace())
+        );
         assert!(hop.is_none_or(|hop| hop.is_ipv6() == v6 && !hop.is_unspecified()));
     }
     // Whatever the order, the same routes; but for lines so long that they are read in parts.

@@ -1,6 +1,6 @@
 //! Who the client is: by kube's own means, or by the agent's.
 //!
-//! kube can also run a credential plugin and pick what it says apart, which brings a JSONPath engine and regular expressions
+//! kube can also run a credential plugin and pick what it says apart, which brings a `JSONPath` engine and regular expressions
 //! along: a tenth of the agent, whose image holds no program that could be run. So the agent takes a token, a token file
 //! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
 //! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
