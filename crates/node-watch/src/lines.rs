@@ -89,9 +89,12 @@ mod tests {
 
         #[test]
         fn what_is_json_line_by_line_passes(strings in proptest::collection::vec(any::<String>(), 0..10)) {
-            let lines: String =
-                strings.iter().map(|text| format!("{}\n", serde_json::json!({text: [text, {}]}))).collect();
-            prop_assert_eq!(scan([lines.as_bytes()]), Ok(()));
+            let mut lines = Vec::new();
+            for text in &strings {
+                lines.extend(serde_json::json!({text: [text, {}]}).to_string().into_bytes());
+                lines.push(b'\n');
+            }
+            prop_assert_eq!(scan([&lines[..]]), Ok(()));
         }
     }
 }
