@@ -60,8 +60,8 @@ async fn kubectl_takes_every_combination() {
         let manifests = overlay(&lines);
         let file = directory.path().join("rendered.yaml");
         // What begins with a brace is taken for JSON to its end.
-        let documents: String = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
-        fs::write(&file, documents).unwrap();
+        let documents: Vec<String> = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
+        fs::write(&file, documents.concat()).unwrap();
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["apply", "--dry-run=client", "--output=name", "--filename"]).arg(&file);
         kubectl.env("KUBECONFIG", &kubeconfig).env("KUBECACHEDIR", directory.path().join("cache"));
