@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image manifests tools
+.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,21 @@ build: ## The optimised binary, target/release/nodegate
 
 image: ## The container image: a static binary and nothing else
 	hack/build-image
+
+image-test: ## The image built, started as a node would, and asked; its size (a release build: ten minutes on two cores)
+	@hack/install-tools buildah readelf setpriv curl
+	@hack/build-image nodegate:test
+	@hack/check-size nodegate:test
+	@hack/try-image nodegate:test
+
+reproducible: ## Two builds in two places, compared byte for byte
+	@hack/reproduce
+
+sbom: ## What the binary is made of, as CycloneDX JSON: target/nodegate.cdx.json
+	@hack/sbom
+
+fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table (nightly compiler)
+	@hack/fuzz
 
 manifests: ## Render manifests/install.yaml
 	hack/render-manifests

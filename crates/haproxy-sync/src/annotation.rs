@@ -141,6 +141,7 @@ fn clip(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn port(name: Option<&str>, port: u16) -> PortFacts {
         PortFacts { name: name.map(str::to_owned), port, node_port: 30_000, protocol: "TCP".to_owned() }
@@ -165,5 +166,17 @@ mod tests {
         assert!(for_port::<Balance>("roundrobin\n  server evil 1.2.3.4", &port(None, 80)).is_err());
         assert!(for_port::<Mode>(&"x".repeat(MAX_VALUE + 1), &port(None, 80)).is_err());
         assert!(for_port::<Mode>("static-rr", &port(None, 80)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_annotation_is_read_or_refused_in_one_line(text in "([a-z0-9]{0,6}|=|,|\\PC|\n| ){0,40}") {
+            for refused in [
+                for_port::<WantedPort>(&text, &port(Some("web"), 80)).err(),
+                for_port::<SendProxy>(&text, &port(None, 80)).err(),
+            ].into_iter().flatten() {
+                prop_assert!(refused.len() < 400 && !refused.contains(char::is_control), "{}", refused);
+            }
+        }
     }
 }

@@ -104,6 +104,7 @@ fn line(text: &mut String, live: &Servers, backend: &str, name: &str, address: I
 mod tests {
     use super::*;
     use crate::desired::Node;
+    use proptest::prelude::*;
 
     const DUMP: &str = "1\n# be_id …\n3 nodegate_nodes 1 n1 127.0.0.1 2 8 1 1 46 15 3 4 6 18 0 0 - 25001 - 0 19001 - - 1\n\
         3 nodegate_nodes 2 n2 127.0.0.2 0 0 1 1 54 15 3 0 6 22 0 0 - 25001 - 0 19001 - - 1\n\nbroken line\n";
@@ -134,5 +135,17 @@ mod tests {
         assert_eq!(state("n4"), None);
         // The check found n2 down; that survives.
         assert!(text.contains("n2 127.0.0.2 0 8 "), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_dump_is_read(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
+            let live = parse(&text);
+            prop_assert!(live.len() <= text.lines().count());
+            let node = Node { name: "n1".to_owned(), address: [127, 0, 0, 1].into(), state: ServerState::Drain, weight: 1 };
+            let file = compose(&Desired { nodes: vec![node], ..Desired::default() }, &live);
+            let key = (NODES_BACKEND.to_owned(), "n1".to_owned());
+            prop_assert_eq!(parse(&file).get(&key).map(|line| line.state), Some(ServerState::Drain));
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! TLS). What befalls the connection then befalls both: the Lease's heartbeat proves that the Node's watch is heard, too,
 //! even if something in between answers the kernel's questions for a server that is long gone.
 
+use crate::credentials::{CredentialError, Credentials, Kubes, Own};
 use crate::ear::{Ear, EarService};
 use crate::pulse::{PulseLayer, Stream};
 use crate::resolver::Resolver;
@@ -63,6 +64,14 @@ pub enum ClientError {
     /// Credentials or certificates that can't be used.
     #[error("unusable credentials: {0}")]
     Unusable(#[from] Box<kube::Error>),
+    /// The same, by the agent's own rules.
+    #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
+    Credentials(#[from] CredentialError),
+}
+
+/// Where the credentials are from, for an operator to look at.
+fn source() -> String {
+    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
 }
 
 /// In-cluster credentials first, then `KUBECONFIG`.
@@ -79,16 +88,17 @@ async fn config() -> Result<Config, ClientError> {
 /// What reaches the API server, before anybody looks at what passes.
 type Transport = HyperClient<HttpsConnector<HttpConnector<Resolver>>, Body>;
 /// The same with somebody who does.
-type Seen = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+pub(crate) type Seen = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// A client whose every request and byte is seen by `pulse`.
 pub(crate) async fn build(pulse: PulseLayer) -> Result<Client, ClientError> {
-    assemble(|transport| boxed(pulse.layer(transport))).await
+    assemble::<Own>(|transport| boxed(pulse.layer(transport))).await
 }
 
-/// The agent's client for a companion of its: the same credentials, timeouts and bounds, with an ear of its own.
+/// The agent's client for a companion of its: the same timeouts and bounds, any credentials that kube knows, and an ear of
+/// its own.
 pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
-    assemble(|transport| boxed(EarService::new(transport, ear))).await
+    assemble::<Kubes>(|transport| boxed(EarService::new(transport, ear))).await
 }
 
 fn boxed<S, B>(service: S) -> Seen
@@ -103,7 +113,7 @@ where
     )
 }
 
-async fn assemble(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientError> {
+async fn assemble<C: Credentials>(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientError> {
     let mut config = config().await?;
     config
         .headers
@@ -113,16 +123,17 @@ async fn assemble(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientE
     }
     let unusable = |error| ClientError::Unusable(Box::new(error));
     // No idle timeout: the pool would forget the shared connection, and a resumed watch would open another.
+    let https = https(&config, C::tls(&config)?)?;
     let hyper = HyperClient::builder(TokioExecutor::new())
         .pool_idle_timeout(None)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .build::<_, Body>(https(&config)?);
+        .build::<_, Body>(https);
+    let signed = C::sign(&config, see(hyper))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer().map_err(unusable)?)
         .layer(config.extra_headers_layer().map_err(unusable)?)
-        .service(see(hyper));
+        .service(signed);
     Ok(Client::new(service, config.default_namespace))
 }
 
@@ -138,8 +149,10 @@ pub(crate) fn tagged(client: Client, stream: Stream) -> Client {
 }
 
 /// What kube's own connector does, with HTTP/2 offered besides.
-fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
-    let tls = config.rustls_client_config().map_err(|error| ClientError::Unusable(Box::new(error)))?;
+fn https(
+    config: &Config,
+    tls: rustls::ClientConfig,
+) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
         None => builder,

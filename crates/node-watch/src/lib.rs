@@ -7,8 +7,11 @@
 
 mod backoff;
 mod client;
+mod credentials;
 mod ear;
 mod follow;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod guard;
 mod lines;
 mod metrics;
@@ -18,12 +21,15 @@ mod proof;
 mod pulse;
 mod reason;
 mod resolver;
+mod tls;
 
 pub use backoff::Backoff;
 pub use client::{ClientError, connect};
+pub use credentials::CredentialError;
 pub use ear::Ear;
 pub use metrics::WatchMetrics;
 pub use objects::node_facts;
+pub use tls::TlsError;
 
 use futures::future::join_all;
 use nodegate_readiness::{Beats, Board, Timeline};

@@ -47,6 +47,7 @@ impl LineScanner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn whole_lines_pass_however_they_are_cut_into_chunks() {
@@ -73,5 +74,27 @@ mod tests {
         let chunk = vec![b' '; 1 << 20];
         assert!((0..8).all(|_| scanner.feed(&chunk).is_ok()));
         assert_eq!(scanner.feed(&chunk), Err(BadBody::TooLong));
+    }
+
+    fn scan<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<(), BadBody> {
+        let mut scanner = LineScanner::default();
+        chunks.into_iter().try_for_each(|chunk| scanner.feed(chunk))
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_make_no_difference(text in "([{}\\[\\]\"\\\\a\n]{0,20}\n?){0,10}", size in 1_usize..20) {
+            prop_assert_eq!(scan(text.as_bytes().chunks(size)), scan([text.as_bytes()]));
+        }
+
+        #[test]
+        fn what_is_json_line_by_line_passes(strings in proptest::collection::vec(any::<String>(), 0..10)) {
+            let mut lines = Vec::new();
+            for text in &strings {
+                lines.extend(serde_json::json!({text: [text, {}]}).to_string().into_bytes());
+                lines.push(b'\n');
+            }
+            prop_assert_eq!(scan([&lines[..]]), Ok(()));
+        }
     }
 }

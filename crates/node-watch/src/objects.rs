@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::runtime::reflector::Lookup;
+use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Condition, ConditionStatus, Endpoint, EndpointSlice, NodeFacts};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -108,9 +109,10 @@ impl WatchedNode {
 impl ApiCondition {
     fn to_condition(&self) -> Condition {
         Condition {
-            kind: self.kind.clone(),
+            // Neither has a form that the API server would insist on, nor a bound of its own.
+            kind: clean(self.kind.clone()),
             status: ConditionStatus::from_api(&self.status),
-            reason: self.reason.clone().unwrap_or_default(),
+            reason: clean(self.reason.clone().unwrap_or_default()),
         }
     }
 }
@@ -212,6 +214,7 @@ resource!(WatchedLease, NamespaceResourceScope, "Lease", "coordination.k8s.io", 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn facts(json: &str) -> NodeFacts {
         serde_json::from_str::<WatchedNode>(json).unwrap().facts()
@@ -239,6 +242,16 @@ mod tests {
         assert!(facts.taints.contains("k") && facts.labels.contains("a"));
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
         assert_eq!(facts.resource_version, "7");
+    }
+
+    #[test]
+    fn a_conditions_words_are_bounded_and_on_one_line() {
+        let json = format!(
+            r#"{{"status":{{"conditions":[{{"type":"Ready","status":"False","reason":"a\nb{}"}}]}}}}"#,
+            "x".repeat(10_000)
+        );
+        let reason = facts(&json).conditions.remove(0).reason;
+        assert!(reason.starts_with("a bxxx") && reason.len() < 300, "{reason}");
     }
 
     #[test]
@@ -273,5 +286,32 @@ mod tests {
         slice.trim("n1");
         assert_eq!(slice.endpoints.as_ref().map(Vec::len), Some(1));
         assert_eq!(slice.facts("n1"), before);
+    }
+
+    const NODE: &str = r#"{"metadata":{"resourceVersion":"7","labels":{"a":"b"},"deletionTimestamp":"2026-11-21T06:40:10Z"},
+        "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}]},
+        "status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady"}]}}"#;
+
+    proptest! {
+        #[test]
+        fn a_damaged_node_is_read_or_refused(at in 0..NODE.len(), byte: u8, cut in 0..=NODE.len()) {
+            let mut json = NODE.as_bytes().to_vec();
+            json[at] = byte;
+            json.truncate(cut.max(NODE.len() - 40));
+            if let Ok(node) = serde_json::from_slice::<WatchedNode>(&json) {
+                prop_assert!(node.facts().conditions.len() <= 1);
+            }
+        }
+
+        #[test]
+        fn the_words_of_any_condition_are_bounded(kind in any::<String>(), status in any::<String>(), reason in any::<String>(), times in 1_usize..200) {
+            let condition = serde_json::json!({"type": kind, "status": status, "reason": reason.repeat(times)});
+            let node = facts(&serde_json::json!({"status": {"conditions": [condition]}}).to_string());
+            let read = &node.conditions[0];
+            for text in [&read.kind, &read.reason] {
+                prop_assert!(text.len() < 300 && !text.contains(char::is_control));
+            }
+            prop_assert_eq!(read.status == ConditionStatus::True, status == "True");
+        }
     }
 }

@@ -4,17 +4,13 @@ use crate::probe::Probe;
 use crate::timing::Timing;
 use futures::FutureExt;
 use nodegate_readiness::{
-    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict, reason,
 };
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-
-/// The longest reason that is shown, in bytes. Reasons hold text from the outside, and each rendered answer holds
-/// reasons.
-const MAX_REASON: usize = 256;
 
 /// That somebody wants the check to run.
 #[derive(Debug, Default)]
@@ -98,7 +94,7 @@ impl Cycle {
         // The call itself is inside too: a probe may panic before it gives its future.
         let run = AssertUnwindSafe(async { self.probe.run().await }).catch_unwind();
         match timeout(limit, run).await {
-            Ok(Ok(outcome)) => clip(outcome),
+            Ok(Ok(outcome)) => clean(outcome),
             Ok(Err(_)) => Outcome::Fail("Panicked".to_owned()),
             Err(_) => Outcome::Fail(format!("Timeout after {}", humantime::format_duration(limit))),
         }
@@ -136,12 +132,10 @@ fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
-fn clip(mut outcome: Outcome) -> Outcome {
-    if let Outcome::Draining(reason) | Outcome::Fail(reason) = &mut outcome
-        && reason.len() > MAX_REASON
-    {
-        reason.truncate(reason.floor_char_boundary(MAX_REASON));
-        reason.push('…');
+pub(crate) fn clean(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Pass => Outcome::Pass,
+        Outcome::Draining(text) => Outcome::Draining(reason::clean(text)),
+        Outcome::Fail(text) => Outcome::Fail(reason::clean(text)),
     }
-    outcome
 }

@@ -12,12 +12,13 @@ use hyper_util::rt::TokioIo;
 use nodegate_readiness::Outcome;
 use std::error::Error as _;
 use std::io;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The longest status line and headers that are read. What answers health checks sends a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The most of a body that is read; kube-proxy's is below 1 KiB.
-const MAX_BODY: usize = 64 * 1024;
+pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 
@@ -89,7 +90,15 @@ impl Prober {
     }
 
     async fn get(&self, body: usize) -> Result<Reply, HttpError> {
-        let stream = self.connector.connect().await?;
+        self.over(self.connector.connect().await?, body).await
+    }
+
+    /// The same over a connection that is there.
+    pub(crate) async fn over(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        body: usize,
+    ) -> Result<Reply, HttpError> {
         let (mut sender, connection) = http1::Builder::new()
             .max_header_size(MAX_HEAD)
             .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))

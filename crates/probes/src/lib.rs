@@ -14,6 +14,8 @@ mod checks;
 mod connect;
 mod cycle;
 mod dedicated;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod host_root;
 pub mod http;
 mod mounts;

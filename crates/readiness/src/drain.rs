@@ -125,6 +125,7 @@ impl fmt::Display for DrainSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_default_list_survives_a_round_trip() {
@@ -137,6 +138,15 @@ mod tests {
     fn mistakes_are_refused() {
         for word in ["", "cordon", "taint:", "label:a b", "taint:a/b/c", "unschedulable,none", "label:-a"] {
             assert_eq!(word.parse::<DrainSignals>(), Err(BadDrainSignal), "{word:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_means_the_same_when_shown(text in "((taint|label|un):?|[-a-zA-Z0-9./_]{0,5}|unschedulable|deleting|none|,| ){0,8}") {
+            if let Ok(signals) = text.parse::<DrainSignals>() {
+                prop_assert_eq!(signals.to_string().parse(), Ok(signals));
+            }
         }
     }
 }

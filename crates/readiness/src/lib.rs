@@ -13,6 +13,7 @@ pub mod facts;
 pub mod flips;
 pub mod moment;
 pub mod query;
+pub mod reason;
 pub mod rules;
 pub mod service;
 pub mod state;

@@ -91,7 +91,7 @@ pub(crate) enum Protocol {
     Agent,
 }
 
-fn http() -> http1::Builder {
+pub(crate) fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation and would cut a kept connection like a slow one; the
     // sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
@@ -190,7 +190,7 @@ impl Server {
         Accepted::All
     }
 
-    fn start(&self, socket: TcpStream) {
+    pub(crate) fn start(&self, socket: TcpStream) {
         let activity = Arc::new(Activity::new(self.app.now()));
         let Some(place) = self.connections.enter(Arc::clone(&activity)) else { return };
         let key = place.key();
@@ -227,7 +227,7 @@ impl Server {
     }
 
     /// Ends all connections by the deadline.
-    async fn drain(&self, deadline: Instant) {
+    pub(crate) async fn drain(&self, deadline: Instant) {
         if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
             self.connections.close_idle();
         }

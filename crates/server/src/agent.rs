@@ -67,10 +67,19 @@ fn one_line(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_reason_stays_on_its_line() {
         assert_eq!(one_line("Kubelet\nup ready\r"), "Kubelet up ready ");
         assert_eq!(one_line(&"é".repeat(500)).chars().count(), MAX_REASON);
+    }
+
+    proptest! {
+        #[test]
+        fn any_reason_is_one_line(reason in any::<String>(), times in 1_usize..50) {
+            let line = one_line(&reason.repeat(times));
+            prop_assert!(!line.contains(char::is_control) && line.chars().count() <= MAX_REASON);
+        }
     }
 }

@@ -12,6 +12,8 @@ mod backoff;
 mod connections;
 mod door;
 mod draft;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod limits;
 mod listener;
 mod metrics;

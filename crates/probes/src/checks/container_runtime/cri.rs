@@ -58,9 +58,9 @@ struct StatusRequest {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct StatusResponse {
+pub(super) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    status: Option<RuntimeStatus>,
+    pub(super) status: Option<RuntimeStatus>,
 }
 
 /// What the runtime says of itself.
@@ -199,7 +199,7 @@ fn framed(message: &StatusRequest) -> Bytes {
 }
 
 /// The message in a frame that is alone and not compressed, which nobody was told we could read.
-fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
+pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
     let flag = frame.try_get_u8().map_err(|_| CallError::Malformed)?;
     let length = frame.try_get_u32().map_err(|_| CallError::Malformed)?;
     if flag != 0 || usize::try_from(length).ok() != Some(frame.len()) {

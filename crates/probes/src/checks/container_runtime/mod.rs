@@ -1,6 +1,8 @@
 //! `container_runtime`: the container runtime of this node answers and calls itself and its network ready.
 
 mod cri;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
 use crate::dedicated::{Dedicated, NoAnswer};

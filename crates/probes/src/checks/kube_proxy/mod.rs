@@ -1,6 +1,8 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
 mod answer;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod stamp;
 
 use crate::connect::ConnectError;

@@ -103,14 +103,14 @@ async fn over_tcp(server: SocketAddr, query: &Message, bytes: &[u8]) -> Result<M
 }
 
 /// Some servers leave the question out when they refuse.
-fn answers(message: &Message, query: &Message) -> bool {
+pub(super) fn answers(message: &Message, query: &Message) -> bool {
     let (theirs, ours) = (&message.metadata, &query.metadata);
     theirs.id == ours.id
         && theirs.message_type == MessageType::Response
         && (message.queries.is_empty() || message.queries == query.queries)
 }
 
-fn judge(message: Message) -> Result<Message, DnsError> {
+pub(super) fn judge(message: Message) -> Result<Message, DnsError> {
     match message.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
         code => Err(DnsError::Code(code)),

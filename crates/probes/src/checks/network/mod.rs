@@ -1,6 +1,8 @@
 //! `network`: the host's nameservers and the routers of its default routes answer.
 
 mod dns;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gateway;
 mod netlink;
 mod resolv_conf;

@@ -4,7 +4,6 @@
 //! itself (rtnetlink(7), `linux/neighbour.h`, `linux/if_link.h`).
 
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
@@ -128,7 +127,7 @@ impl Netlink {
 }
 
 /// Shows each answer in a datagram; says whether it was the last one.
-fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+pub(super) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(body) = bytes.get(HEADER..length) else { break };
@@ -136,7 +135,8 @@ fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
             NLMSG_DONE => return Ok(true),
             NLMSG_ERROR => {
                 let code = u32_at(body, 0).unwrap_or(0).cast_signed();
-                return Err(Errno::from_raw_os_error(code.wrapping_neg()).into());
+                // Not rustix's `Errno`, which takes it for granted that there is such an error.
+                return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
             }
             _ => see(body),
         }
@@ -156,7 +156,7 @@ fn neighbour_of(state: u16) -> Neighbour {
 }
 
 /// The value of the first attribute of this kind.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
         let length = usize::from(length);
         let value = bytes.get(4..length)?;
@@ -180,7 +180,19 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rustix::io::Errno;
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn an_error_that_is_none_is_one_all_the_same() {
+        for code in [0, 1, i32::MIN, -5000] {
+            let mut datagram = 20_u32.to_ne_bytes().to_vec();
+            datagram.extend(NLMSG_ERROR.to_ne_bytes());
+            datagram.extend([0; 10]);
+            datagram.extend(code.to_ne_bytes());
+            assert!(each(&datagram, &mut |_| panic!("an error is no answer")).is_err(), "{code}");
+        }
+    }
 
     #[test]
     fn the_kernel_answers() {

@@ -42,7 +42,7 @@ fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
 }
 
 /// The lines that can't be read are left out, as the C libraries do.
-fn parse(bytes: &[u8]) -> Vec<Nameserver> {
+pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
     let mut found: Vec<Nameserver> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else { continue };

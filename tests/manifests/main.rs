@@ -7,17 +7,15 @@
     reason = "a test may end where a story breaks off"
 )]
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use serde::{Serialize, de::DeserializeOwned};
+mod combinations;
+mod pod_security;
+mod support;
+
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use support::{Json, ROOT, Settings, install, knows_every_field, overlay};
 
 #[test]
 fn install_yaml_is_the_base_rendered() {
@@ -81,37 +79,6 @@ fn the_pod_runs_on_every_node_and_stays_to_the_end() {
         let named: Vec<_> = resources.at("/limits").as_object().unwrap().keys().collect();
         assert_eq!(named, ["cpu", "memory"]);
     }
-}
-
-/// The Pod Security Standard `restricted`, with the host's network as the one thing beyond it.
-#[test]
-fn the_pod_is_restricted_but_for_the_hosts_network() {
-    let manifests = install();
-    let pod = manifests.pod();
-    assert_eq!(
-        pod.at("/securityContext"),
-        &json!({
-            "runAsNonRoot": true,
-            "runAsUser": 65532,
-            "runAsGroup": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        })
-    );
-    for absent in ["hostPID", "hostIPC", "volumes", "initContainers"] {
-        assert_eq!(pod.get(absent), None, "{absent}");
-    }
-    let containers = pod.every("/containers");
-    assert_eq!(containers.len(), 1);
-    assert_eq!(
-        containers[0].at("/securityContext"),
-        &json!({
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": {"drop": ["ALL"]},
-        })
-    );
-    let labels = manifests.the("Namespace", "nodegate").at("/metadata/labels");
-    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged", "what admits the host's network");
 }
 
 #[test]
@@ -277,137 +244,4 @@ fn an_overlay_takes_the_image_from_elsewhere() {
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
     );
     assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
-}
-
-/// Objects in the order of their file.
-struct Manifests(Vec<Value>);
-
-fn install() -> Manifests {
-    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/install.yaml")).unwrap())
-}
-
-/// What `kubectl kustomize` makes of the base with these lines on top.
-fn overlay(lines: &str) -> Manifests {
-    let directory = tempfile::tempdir().unwrap();
-    // kustomize takes no absolute paths to other directories, but it follows links.
-    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    let kustomization = format!("resources: [manifests/base]\n{lines}\n");
-    fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
-    Manifests::parse(&kustomize(directory.path()))
-}
-
-fn kustomize(directory: &Path) -> String {
-    let output = Command::new("kubectl").arg("kustomize").arg(directory).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-impl Manifests {
-    fn parse(yaml: &str) -> Self {
-        Self(serde_saphyr::from_multiple(yaml).unwrap())
-    }
-
-    fn names(&self) -> Vec<String> {
-        let name = |object: &Value| {
-            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-            let text = |pointer| object.at(pointer).as_str().unwrap();
-            format!("{} {namespace}/{}", text("/kind"), text("/metadata/name"))
-        };
-        self.0.iter().map(name).collect()
-    }
-
-    fn the(&self, kind: &str, name: &str) -> &Value {
-        let found: Vec<_> = self
-            .0
-            .iter()
-            .filter(|object| object.at("/kind") == kind && object.at("/metadata/name") == name)
-            .collect();
-        assert_eq!(found.len(), 1, "{kind} {name} among {:?}", self.names());
-        found[0]
-    }
-
-    fn pod(&self) -> &Value {
-        self.the("DaemonSet", "nodegate").at("/spec/template/spec")
-    }
-
-    fn pod_mut(&mut self) -> &mut Value {
-        let mut objects = self.0.iter_mut();
-        let daemon_set = objects.find(|object| object.at("/kind") == "DaemonSet").unwrap();
-        daemon_set.pointer_mut("/spec/template/spec").unwrap()
-    }
-}
-
-/// A field that the type does not have is lost on the way through it: so are typing errors and fields in a wrong place.
-fn knows_every_field(object: &Value) {
-    fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
-        let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| {
-            panic!("{} {}: {error}", object.at("/kind"), object.at("/metadata/name"))
-        });
-        serde_json::to_value(typed).unwrap()
-    }
-    let kept = match object.at("/kind").as_str().unwrap() {
-        "ClusterRole" => through::<ClusterRole>(object),
-        "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
-        "DaemonSet" => through::<DaemonSet>(object),
-        "Namespace" => through::<Namespace>(object),
-        "Role" => through::<Role>(object),
-        "RoleBinding" => through::<RoleBinding>(object),
-        "ServiceAccount" => through::<ServiceAccount>(object),
-        kind => panic!("no type for {kind}"),
-    };
-    assert_eq!(&kept, object);
-}
-
-trait Json {
-    /// The value at a JSON pointer.
-    fn at(&self, pointer: &str) -> &Value;
-    /// The list at a JSON pointer; empty if it is absent.
-    fn every(&self, pointer: &str) -> &[Value];
-    /// The number at a JSON pointer.
-    fn number(&self, pointer: &str) -> u64;
-}
-
-impl Json for Value {
-    fn at(&self, pointer: &str) -> &Value {
-        self.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {self:#}"))
-    }
-
-    fn every(&self, pointer: &str) -> &[Value] {
-        self.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-    }
-
-    fn number(&self, pointer: &str) -> u64 {
-        self.at(pointer).as_u64().unwrap()
-    }
-}
-
-/// The environment variables of the agent with their defaults, as src/args.rs has them.
-struct Settings(Vec<(String, String)>);
-
-impl Settings {
-    fn read() -> Self {
-        let source = fs::read_to_string(format!("{ROOT}/src/args.rs")).unwrap();
-        let quoted = |after: &str, text: &str| {
-            let (_, rest) = text.split_once(after)?;
-            rest.split('"').next().map(str::to_owned)
-        };
-        let setting = |attribute: &str| {
-            let attribute = attribute.split("pub(crate)").next()?;
-            let name = quoted("env = \"", attribute)?;
-            Some((name, quoted("default_value = \"", attribute).unwrap_or_default()))
-        };
-        Self(source.split("#[arg(").skip(1).filter_map(setting).collect())
-    }
-
-    fn default_of(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, default)| default.as_str())
-    }
-
-    fn seconds(&self, name: &str) -> u64 {
-        let default = self.default_of(name).unwrap();
-        default
-            .strip_suffix('s')
-            .and_then(|number| number.parse().ok())
-            .unwrap_or_else(|| panic!("{name}: {default}"))
-    }
 }

@@ -1,0 +1,197 @@
+//! Who the client is: by kube's own means, or by the agent's.
+//!
+//! kube can also run a credential plugin and pick what it says apart, which brings a `JSONPath` engine and regular expressions
+//! along: a tenth of the agent, whose image holds no program that could be run. So the agent takes a token, a token file
+//! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
+//! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
+
+use crate::client::{ClientError, Seen};
+use crate::tls::{self, TlsError};
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use kube::Config;
+use kube::client::{Body, ConfigExt};
+use kube::config::AuthInfo;
+use secrecy::ExposeSecret;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tower::util::BoxCloneService;
+use tower::{Layer, ServiceExt};
+
+/// The longest token that is read. A service account's is some 1 KB.
+const MAX_TOKEN: u64 = 64 * 1024;
+
+/// How credentials become part of a connection and of its requests.
+pub(crate) trait Credentials {
+    /// Whom the client trusts, and its certificate if it has one.
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError>;
+    /// Adds the token to every request if there is one.
+    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError>;
+}
+
+/// The agent's means.
+pub(crate) struct Own;
+
+/// Everything that kube knows.
+pub(crate) struct Kubes;
+
+/// Why credentials are of no use to the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A program would have to be run.
+    #[error(
+        "its user gets credentials from {0}, which the agent does not run: give it a token, a tokenFile or a client \
+         certificate"
+    )]
+    Plugin(String),
+    /// A user name and password, which no API server has taken since 1.19.
+    #[error("its user has a password: give it a token, a tokenFile or a client certificate")]
+    Password,
+    /// A token file that can't be read.
+    #[error("token file {0}: {1}")]
+    TokenFile(PathBuf, io::Error),
+    /// A token that can't be part of a request.
+    #[error("the token is not text of one line")]
+    Token,
+    /// What concerns certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Credentials for Kubes {
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError> {
+        config.rustls_client_config().map_err(|error| ClientError::Unusable(Box::new(error)))
+    }
+
+    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError> {
+        match config.auth_layer().map_err(|error| ClientError::Unusable(Box::new(error)))? {
+            Some(layer) => Ok(BoxCloneService::new(layer.layer(service))),
+            None => Ok(service),
+        }
+    }
+}
+
+impl Credentials for Own {
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError> {
+        refuse_what_is_not_taken(&config.auth_info)?;
+        Ok(tls::client_config(config).map_err(CredentialError::from)?)
+    }
+
+    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError> {
+        let Some(token) = Token::of(&config.auth_info)? else { return Ok(service) };
+        let token = Arc::new(token);
+        Ok(BoxCloneService::new(service.map_request(move |mut request: http::Request<Body>| {
+            request.headers_mut().insert(AUTHORIZATION, token.header());
+            request
+        })))
+    }
+}
+
+/// Only a kubeconfig can ask for these.
+fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
+    if let Some(exec) = &user.exec {
+        let command = exec.command.as_deref().unwrap_or("a program without a name");
+        return Err(CredentialError::Plugin(format!("a credential plugin (exec: {command})")));
+    }
+    if let Some(provider) = &user.auth_provider {
+        return Err(CredentialError::Plugin(format!("an auth-provider ({})", provider.name)));
+    }
+    if user.username.is_some() || user.password.is_some() {
+        return Err(CredentialError::Password);
+    }
+    Ok(())
+}
+
+/// What goes into the `Authorization` header.
+struct Token {
+    /// A service account's token is written anew before it expires.
+    file: Option<PathBuf>,
+    last: Mutex<HeaderValue>,
+}
+
+impl Token {
+    fn of(user: &AuthInfo) -> Result<Option<Self>, CredentialError> {
+        if let Some(token) = &user.token {
+            let last = Mutex::new(bearer(token.expose_secret())?);
+            return Ok(Some(Self { file: None, last }));
+        }
+        let Some(file) = user.token_file.as_ref().map(PathBuf::from) else { return Ok(None) };
+        let last = Mutex::new(read(&file)?);
+        Ok(Some(Self { file: Some(file), last }))
+    }
+
+    /// The file is read for each request, of which there are some ten an hour. If that fails, the last one has to do, as in
+    /// client-go.
+    fn header(&self) -> HeaderValue {
+        let fresh = self.file.as_deref().and_then(|file| read(file).ok());
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fresh) = fresh {
+            *last = fresh;
+        }
+        last.clone()
+    }
+}
+
+fn read(file: &Path) -> Result<HeaderValue, CredentialError> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|open| open.take(MAX_TOKEN).read_to_string(&mut text));
+    read.map_err(|error| CredentialError::TokenFile(file.to_owned(), error))?;
+    bearer(&text)
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
+    let mut value =
+        HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::config::{AuthProviderConfig, ExecConfig};
+
+    #[test]
+    fn a_rotated_token_is_used_at_once_and_a_lost_one_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        let user = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
+        assert!(matches!(Token::of(&user), Err(CredentialError::TokenFile(..))));
+        std::fs::write(&file, "one\n").unwrap();
+        let token = Token::of(&user).unwrap().unwrap();
+        assert_eq!(token.header(), "Bearer one");
+        std::fs::write(&file, "two").unwrap();
+        assert_eq!(token.header(), "Bearer two");
+        assert!(token.header().is_sensitive());
+        std::fs::write(&file, "two\nlines").unwrap();
+        assert_eq!(token.header(), "Bearer two");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(token.header(), "Bearer two");
+    }
+
+    #[test]
+    fn a_token_in_the_kubeconfig_counts_for_more_than_a_file() {
+        let user = AuthInfo {
+            token: Some("given".to_owned().into()),
+            token_file: Some("/nowhere".to_owned()),
+            ..AuthInfo::default()
+        };
+        assert_eq!(Token::of(&user).unwrap().unwrap().header(), "Bearer given");
+        assert!(Token::of(&AuthInfo::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_the_agent_does_not_take_is_said() {
+        let refused = |user: AuthInfo| refuse_what_is_not_taken(&user).unwrap_err().to_string();
+        let exec = ExecConfig { command: Some("aws".to_owned()), ..serde_json::from_str("{}").unwrap() };
+        let text = refused(AuthInfo { exec: Some(exec), ..AuthInfo::default() });
+        assert!(text.contains("(exec: aws)") && text.contains("tokenFile"), "{text}");
+        let provider: AuthProviderConfig = serde_json::from_str(r#"{"name":"gcp"}"#).unwrap();
+        let text = refused(AuthInfo { auth_provider: Some(provider), ..AuthInfo::default() });
+        assert!(text.contains("auth-provider (gcp)"), "{text}");
+        let password = AuthInfo { username: Some("me".to_owned()), ..AuthInfo::default() };
+        assert!(refused(password).contains("password"));
+    }
+}

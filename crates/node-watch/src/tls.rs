@@ -1,0 +1,130 @@
+//! TLS as the agent speaks it to the API server: whom it trusts, and its certificate.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::Config;
+use kube::config::AuthInfo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
+use secrecy::ExposeSecret;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why there is no way to speak TLS with these certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that can't be read.
+    #[error("{0}: {1}")]
+    Read(PathBuf, io::Error),
+    /// Data in the kubeconfig that is not base64.
+    #[error("{0} is not base64")]
+    Base64(&'static str),
+    /// A certificate without its key, or a key alone.
+    #[error("a client certificate needs its key, and a key its certificate")]
+    Half,
+    /// A file that is not PEM, or holds something else.
+    #[error("{0}: {1}")]
+    Pem(&'static str, rustls::pki_types::pem::Error),
+    /// Certificate and key that don't fit, or a CA that is none.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// The client's side of TLS. It is made anew for each client, so that rotated files need no watching.
+pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder();
+    let builder = match &config.root_cert {
+        _ if config.accept_invalid_certs => {
+            let anyone = Anyone(builder.crypto_provider().clone());
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(anyone))
+        }
+        Some(certificates) => {
+            let mut roots = RootCertStore::empty();
+            for der in certificates {
+                roots.add(der.clone().into())?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        // As client-go does: what the machine trusts.
+        None => builder.with_platform_verifier()?,
+    };
+    match identity(&config.auth_info)? {
+        Some((chain, key)) => Ok(builder.with_client_auth_cert(chain, key)?),
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn identity(user: &AuthInfo) -> Result<Option<Identity>, TlsError> {
+    const CERTIFICATE: &str = "client-certificate";
+    const KEY: &str = "client-key";
+    let certificate =
+        load(CERTIFICATE, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
+    let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+    let key = load(KEY, key_data, user.client_key.as_deref())?;
+    let (certificate, key) = match (certificate, key) {
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => return Err(TlsError::Half),
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
+    let chain = chain.map_err(|error| TlsError::Pem(CERTIFICATE, error))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| TlsError::Pem(KEY, error))?;
+    Ok(Some((chain, key)))
+}
+
+/// Data in the kubeconfig counts for more than a file that it names.
+fn load(what: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, TlsError> {
+    match (data, file) {
+        (Some(data), _) => STANDARD.decode(data.trim()).map(Some).map_err(|_| TlsError::Base64(what)),
+        (None, Some(file)) => {
+            std::fs::read(file).map(Some).map_err(|error| TlsError::Read(PathBuf::from(file), error))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Takes whoever has the key to the certificate that he shows: `insecure-skip-tls-verify`.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,22 @@
+//! The reader of what kube-proxy says.
+
+use super::answer::{MaxAge, judge};
+use crate::http::{MAX_BODY, Prober};
+use crate::url::HttpUrl;
+use http::StatusCode;
+use nodegate_readiness::Outcome;
+use tokio::net::UnixStream;
+
+/// What an answer with this status and body means; `None` if there is no such status.
+pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
+    Some(judge(StatusCode::from_u16(status).ok()?, body, MaxAge::default()))
+}
+
+/// What somebody on the other side of a connection means.
+pub async fn connection(stream: UnixStream) -> Outcome {
+    let prober = Prober::new(HttpUrl::local(10256, "/healthz"));
+    match prober.over(stream, MAX_BODY).await {
+        Ok(reply) => judge(reply.status, &reply.body, MaxAge::default()),
+        Err(error) => error.into(),
+    }
+}

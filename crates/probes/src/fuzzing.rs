@@ -1,0 +1,47 @@
+//! What the fuzz targets reach: the readers of bytes that others wrote, as the checks call them.
+
+pub use crate::checks::container_runtime::fuzzing as container_runtime;
+pub use crate::checks::kube_proxy::fuzzing as kube_proxy;
+pub use crate::checks::network::fuzzing as network;
+
+use crate::mounts::{Mount, MountTable};
+use nodegate_readiness::Outcome;
+use std::path::{Path, PathBuf};
+
+/// What becomes of any outcome before it is shown.
+pub fn shown(outcome: Outcome) -> Outcome {
+    crate::cycle::clean(outcome)
+}
+
+/// A line of a mount table as understood.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its number.
+    pub id: u32,
+    /// Where it is.
+    pub point: PathBuf,
+    /// The mount takes no writes.
+    pub read_only: bool,
+    /// The filesystem takes no writes.
+    pub filesystem_read_only: bool,
+    /// There is a block device below.
+    pub block_backed: bool,
+}
+
+impl From<Mount<'_>> for Line {
+    fn from(mount: Mount<'_>) -> Self {
+        Self {
+            id: mount.id,
+            point: mount.point.to_path_buf(),
+            read_only: mount.is_read_only(),
+            filesystem_read_only: mount.is_filesystem_read_only(),
+            block_backed: mount.is_block_backed(),
+        }
+    }
+}
+
+/// The mounts of a table, and the one that holds `path`.
+pub fn mounts(table: &[u8], path: &Path) -> (Vec<Line>, Option<Line>) {
+    let table = MountTable::of(table);
+    (table.mounts().map(Line::from).collect(), table.holder(path).map(Line::from))
+}

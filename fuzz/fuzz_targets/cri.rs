@@ -1,0 +1,29 @@
+//! What a container runtime says: one frame, and any bytes on the socket.
+#![no_main]
+
+use nodegate_fuzz::{check_outcome, run, said, selector};
+use nodegate_probes::fuzzing::{container_runtime, shown};
+use nodegate_readiness::Verdict;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((which, bytes)) = selector(data) else { return };
+    let outcome = match which % 3 {
+        0 => run(async { container_runtime::socket(said(bytes)).await }),
+        1 => container_runtime::frame(bytes),
+        _ => {
+            let length = u32::try_from(bytes.len()).expect("inputs are short").to_be_bytes();
+            let outcome = container_runtime::frame(&[&[0][..], &length, bytes].concat());
+            // A frame that is not alone, or not all there, means nothing.
+            let longer = container_runtime::frame(&[&[0][..], &length, bytes, &[0]].concat());
+            assert_eq!(longer.reason(), Some("MalformedAnswer"));
+            outcome
+        }
+    };
+    let outcome = shown(outcome);
+    check_outcome(&outcome);
+    if outcome.verdict() == Verdict::Ready {
+        let says = |word: &[u8]| bytes.windows(word.len()).any(|window| window == word);
+        assert!(says(b"RuntimeReady") && says(b"NetworkReady"), "it must have said so");
+    }
+    assert_ne!(outcome.verdict(), Verdict::Draining);
+});

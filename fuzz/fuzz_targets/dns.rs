@@ -1,0 +1,20 @@
+//! A nameserver's bytes: an answer only if they say that they are one.
+#![no_main]
+
+use nodegate_probes::fuzzing::network::dns_answer;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let answer = dns_answer(bytes);
+    assert_eq!(answer, dns_answer(bytes));
+    if let Some(answer) = answer {
+        assert!(bytes.len() >= 12 && bytes[2] & 0x80 != 0, "a response has a head, which says so");
+        // NOERROR and NXDOMAIN; the upper bits of a code come with EDNS only.
+        assert!(answer.is_err() || matches!(bytes[3] & 0x0f, 0 | 3));
+        if let Err(reason) = answer {
+            assert!(
+                !reason.is_empty() && reason.len() < 100 && !reason.contains(char::is_control),
+                "{reason:?}"
+            );
+        }
+    }
+});

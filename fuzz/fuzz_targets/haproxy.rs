@@ -1,0 +1,59 @@
+//! What HAProxy says of its servers, and what users write into annotations.
+#![no_main]
+
+use nodegate_fuzz::selector;
+use nodegate_haproxy_sync::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
+use nodegate_haproxy_sync::desired::{Desired, Node, ServerState};
+use nodegate_haproxy_sync::facts::PortFacts;
+use nodegate_haproxy_sync::names::NODES_BACKEND;
+use nodegate_haproxy_sync::state_file::{compose, parse};
+use std::str::FromStr;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((which, text)) = selector(data) else { return };
+    let text = String::from_utf8_lossy(text);
+    match which % 5 {
+        0 => states(&text),
+        1 => annotation::<Mode>(&text),
+        2 => annotation::<Balance>(&text),
+        3 => annotation::<SendProxy>(&text),
+        _ => annotation::<WantedPort>(&text),
+    }
+});
+
+/// Whatever a dump says, the file that is made of it gives every server the state that we want it to have.
+fn states(dump: &str) {
+    let live = parse(dump);
+    assert!(live.len() <= dump.lines().count());
+    let states = [ServerState::Ready, ServerState::Drain, ServerState::Maint];
+    let nodes = states.iter().enumerate().map(|(n, state)| Node {
+        name: format!("n{n}"),
+        address: [127, 0, 0, 1].into(),
+        state: *state,
+        weight: 100,
+    });
+    let desired = Desired { nodes: nodes.collect(), ..Desired::default() };
+    let text = compose(&desired, &live);
+    let again = parse(&text);
+    assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
+    for node in &desired.nodes {
+        let key = (NODES_BACKEND.to_owned(), node.name.clone());
+        let drained_by_agent =
+            live.get(&key).is_some_and(|line| line.agent && line.state == ServerState::Drain);
+        match again.get(&key) {
+            None => assert_eq!(node.state, ServerState::Ready),
+            Some(line) if node.state == ServerState::Ready && drained_by_agent => {
+                assert_eq!(line.state, ServerState::Drain);
+            }
+            Some(line) => assert_eq!(line.state, node.state),
+        }
+    }
+}
+
+fn annotation<T: FromStr<Err = &'static str>>(text: &str) {
+    let port =
+        PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
+    if let Err(why) = for_port::<T>(text, &port) {
+        assert!(why.len() < 400 && !why.contains(char::is_control), "{why:?}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Any bytes on the HTTP port, through hyper and every route: what comes back is HTTP, and each body is what it says.
+#![no_main]
+
+use nodegate_fuzz::{app, exchange, facts, run};
+use nodegate_readiness::ConditionStatus;
+use nodegate_server::App;
+use nodegate_server::fuzzing::converse;
+use serde_json::Value;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let served = APP
+        .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
+    let answer = run(exchange(bytes, |socket| converse(served, socket)));
+    let mut rest = &answer[..];
+    let mut responses = 0;
+    while !rest.is_empty() {
+        rest = response(rest, bytes);
+        responses += 1;
+    }
+    // The shortest request there is has 18 bytes.
+    assert!(responses <= bytes.len() / 14 + 1, "{responses} responses to {} bytes", bytes.len());
+});
+
+/// Reads one response and gives what is behind it.
+fn response<'a>(answer: &'a [u8], request: &[u8]) -> &'a [u8] {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head has an end") + 4;
+    let head = std::str::from_utf8(&answer[..end]).expect("a head is text");
+    let mut lines = head.split("\r\n");
+    let status_line = lines.next().expect("there is a first line");
+    assert!(status_line.starts_with("HTTP/1.1 ") || status_line.starts_with("HTTP/1.0 "), "{status_line}");
+    let status: u16 = status_line[9..12].parse().expect("a status is a number");
+    let drain = request.windows(5).any(|window| window == b"drain");
+    let known = matches!(status, 200 | 400 | 404 | 405 | 413 | 414 | 431 | 500 | 503);
+    assert!(known || (drain && (200..=599).contains(&status)), "{status_line}");
+    let header = |name: &str| {
+        let prefix = format!("{name}: ");
+        head.split("\r\n").find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+    };
+    let length: usize =
+        header("content-length").map_or(0, |length| length.parse().expect("a length is a number"));
+    let rest = &answer[end..];
+    // An answer to HEAD says how long it would be.
+    if rest.is_empty() || rest.starts_with(b"HTTP/1.") {
+        return rest;
+    }
+    let (body, rest) = rest.split_at_checked(length).expect("a body is as long as it says");
+    if header("content-type").as_deref() == Some("application/json") {
+        serde_json::from_slice::<Value>(body).expect("JSON is JSON");
+    }
+    assert_eq!(header("cache-control").as_deref(), Some("no-store"), "{head}");
+    rest
+}

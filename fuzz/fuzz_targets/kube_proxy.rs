@@ -1,0 +1,42 @@
+//! What kube-proxy says: its JSON with any status, and any bytes on the connection.
+#![no_main]
+
+use nodegate_fuzz::{check_outcome, run, said, selector};
+use nodegate_probes::fuzzing::{kube_proxy, shown};
+use nodegate_readiness::{Outcome, Verdict};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((which, bytes)) = selector(data) else { return };
+    let status = match which % 4 {
+        0 => {
+            check_outcome(&shown(run(async { kube_proxy::connection(said(bytes)).await })));
+            return;
+        }
+        1 => 200,
+        2 => 503,
+        _ => 100 + u16::from(which),
+    };
+    let Some(outcome) = kube_proxy::answer(status, bytes) else { return };
+    let again = kube_proxy::answer(status, bytes);
+    assert_eq!(Some(&outcome), again.as_ref());
+    let outcome = shown(outcome);
+    check_outcome(&outcome);
+    let is_json = serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+    assert!(is_json || outcome.verdict() == Verdict::NotReady, "no JSON, no health");
+    let Ok(json @ Value::Object(_)) = serde_json::from_slice(bytes) else { return };
+    // Fields that stand twice are refused, and `Value` keeps the last.
+    if outcome == Outcome::Fail("MalformedJSON".to_owned()) {
+        return;
+    }
+    match outcome.verdict() {
+        Verdict::Ready => {
+            assert!(status == 200 && json["healthy"] != false && json["nodeEligible"] != false);
+            let families = json["status"].as_object().into_iter().flatten();
+            assert!(families.into_iter().all(|(_, family)| family["healthy"] != false));
+        }
+        Verdict::Draining => assert!(json["nodeEligible"] == false && json["healthy"] != false),
+        Verdict::NotReady => {}
+    }
+});

@@ -1,0 +1,71 @@
+//! The query of `/health`: read twice alike, within its limits, as an independent reading says, and answered with JSON.
+#![no_main]
+
+use nodegate_fuzz::{ask, board, catalog, check_reply, now};
+use nodegate_readiness::query::{MAX_NAMES, MAX_QUERY};
+use nodegate_readiness::{BadQuery, CheckRef, Query};
+
+libfuzzer_sys::fuzz_target!(|raw: &str| {
+    let catalog = catalog();
+    let parsed = Query::parse(raw, &catalog);
+    assert_eq!(parsed, Query::parse(raw, &catalog));
+    let names = names(raw);
+    match &parsed {
+        Ok(query) => {
+            assert!(raw.len() <= MAX_QUERY && query.checks.len() <= MAX_NAMES);
+            let read: Vec<String> = query
+                .checks
+                .iter()
+                .map(|check| match check {
+                    CheckRef::Known(id) => catalog.name(*id).to_owned(),
+                    CheckRef::Unknown(name) => name.clone(),
+                })
+                .collect();
+            assert_eq!(read, names);
+            assert!(query.drain.is_none_or(|code| (200..=599).contains(&code)));
+        }
+        Err(BadQuery::TooLong) => assert!(raw.len() > MAX_QUERY),
+        Err(BadQuery::TooManyNames) => assert!(names.len() > MAX_NAMES),
+        Err(BadQuery::Drain(_)) => assert!(raw.contains("drain")),
+    }
+    let reply = ask(&board(), raw, now());
+    let json = check_reply(&reply);
+    match parsed {
+        Err(_) => assert_eq!(reply.status, 400),
+        Ok(query) => {
+            let count = query.checks.len().max(1);
+            assert_eq!(json["checks"].as_array().map(Vec::len), Some(count));
+            assert!(query.all_known() || reply.status == 503);
+        }
+    }
+});
+
+/// The names that a query means, by the words of DESIGN: percent-decoded, empty ones ignored, repeated ones once.
+fn names(raw: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for pair in raw.split('&') {
+        let Some(value) = pair.strip_prefix("check=") else { continue };
+        let mut bytes = Vec::new();
+        let mut rest = value.as_bytes();
+        while let [first, after @ ..] = rest {
+            let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+            rest = match (first, digit(0), digit(1)) {
+                (b'%', Some(high), Some(low)) => {
+                    bytes.push((high * 16 + low) as u8);
+                    &after[2..]
+                }
+                _ => {
+                    bytes.push(*first);
+                    after
+                }
+            };
+        }
+        for name in String::from_utf8_lossy(&bytes).split(',') {
+            let name = name.trim().to_owned();
+            if !name.is_empty() && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,52 @@
+//! What an operator sets: read or refused, and what is shown of it means the same again.
+#![no_main]
+
+use nodegate_fuzz::selector;
+use nodegate_probes::{HttpUrl, OwnChecks, Settings};
+use nodegate_readiness::rules::{ConditionRules, OnStale};
+use nodegate_readiness::{DrainSignals, ServiceName};
+use std::fmt::Display;
+use std::str::FromStr;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((which, text)) = selector(data) else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    match which % 7 {
+        0 => survives::<DrainSignals>(text),
+        1 => survives::<ConditionRules>(text),
+        2 => survives::<OnStale>(text),
+        3 => survives::<ServiceName>(text),
+        4 => survives::<HttpUrl>(text),
+        5 => {
+            let texts: Vec<&str> = text.split(';').collect();
+            assert_eq!(Settings::parse(&texts), Settings::parse(&texts));
+            if let Err(bad) = Settings::parse(&texts) {
+                assert!(!bad.0.is_empty());
+            }
+        }
+        _ => {
+            let mut own = OwnChecks::default();
+            let taken = text
+                .split(';')
+                .filter(|text| own.add_http(text).is_ok() || own.add_tcp(text).is_ok())
+                .count();
+            let mut names: Vec<&str> = own.names().collect();
+            assert_eq!(names.len(), taken);
+            assert!(
+                names
+                    .iter()
+                    .all(|name| name.len() <= 68 && name.is_ascii() && !name.contains([',', '&', '%']))
+            );
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), taken, "none twice");
+        }
+    }
+});
+
+fn survives<T: FromStr + Display>(text: &str) {
+    let Ok(value) = text.parse::<T>() else { return };
+    let shown = value.to_string();
+    // Not the value itself: a URL without a path has more than one form inside.
+    assert_eq!(shown.parse::<T>().ok().map(|value| value.to_string()), Some(shown));
+}

@@ -1,0 +1,46 @@
+//! `EndpointSlices` from any JSON: dropping what is elsewhere changes nothing, and the count is that of an independent
+//! reading.
+#![no_main]
+
+use bytes::Bytes;
+use nodegate_fuzz::run;
+use nodegate_node_watch::fuzzing;
+use nodegate_readiness::ServiceFacts;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+libfuzzer_sys::fuzz_target!(|json: &[u8]| {
+    let Ok([whole, trimmed]) = run(fuzzing::slice(Bytes::copy_from_slice(json), "n1")) else { return };
+    assert_eq!(whole, trimmed);
+    let count = ServiceFacts::count([&whole], "n1").local_endpoints;
+    assert!(count <= whole.endpoints.len());
+    assert_eq!(
+        count,
+        ServiceFacts::count([&whole, &trimmed], "n1").local_endpoints,
+        "an address counts once"
+    );
+    if let Some(expected) = serde_json::from_slice(json).ok().and_then(|value| oracle(&value)) {
+        assert_eq!(count, expected);
+    }
+});
+
+/// Ready endpoints on this node by their first address, the larger family; none without a port. `None` where the API
+/// would never have it so.
+fn oracle(slice: &Value) -> Option<usize> {
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let (ports, endpoints) = (items(&slice["ports"]), items(&slice["endpoints"]));
+    let plain = |value: &Value| matches!(value, Value::Null | Value::Object(_));
+    let conditions = endpoints.iter().map(|endpoint| &endpoint["conditions"]);
+    if ![slice, &slice["metadata"]].into_iter().chain(&ports).chain(&endpoints).chain(conditions).all(plain) {
+        return None;
+    }
+    let reachable = ports.iter().any(|port| port["port"].as_i64().is_some_and(|port| port != 0));
+    let ready = |endpoint: &&Value| {
+        endpoint["nodeName"] == "n1" && endpoint["conditions"]["ready"] != Value::Bool(false)
+    };
+    let first = |endpoint: &Value| endpoint["addresses"][0].as_str()?.parse::<IpAddr>().ok();
+    let addresses: BTreeSet<IpAddr> = endpoints.iter().filter(ready).filter_map(first).collect();
+    let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+    Some(if reachable { v4.max(addresses.len() - v4) } else { 0 })
+}

@@ -1,0 +1,32 @@
+//! A watch's bytes in any chunks: whole lines pass, however they are cut, and nothing that is told was in a broken one.
+#![no_main]
+
+use bytes::Bytes;
+use nodegate_fuzz::{run, selector};
+use nodegate_node_watch::fuzzing;
+use serde_json::Value;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((size, body)) = selector(data) else { return };
+    let size = usize::from(size) + 1;
+    let chunks: Vec<&[u8]> = body.chunks(size).collect();
+    let whole = fuzzing::scan(&chunks);
+    assert_eq!(whole, fuzzing::scan(&[body]), "the chunks make no difference");
+    let (lines, rest) = match body.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => (&body[..end], &body[end + 1..]),
+        None => (&body[..0], body),
+    };
+    let json = |line: &[u8]| serde_json::from_slice::<Value>(line).is_ok();
+    if lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).all(json) {
+        assert!(whole, "every line is JSON");
+    }
+    let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
+    let told = run(fuzzing::watch(chunks));
+    if !whole {
+        assert!(told.is_err(), "a broken line ends the watch");
+    }
+    if let Ok(told) = told {
+        let events = lines.split(|byte| *byte == b'\n').chain([rest]).filter(|line| json(line)).count();
+        assert!(told.len() <= events, "{} events of {events} lines", told.len());
+    }
+});

@@ -1,0 +1,171 @@
+//! What the fuzz targets share: inputs cut into parts, a board to answer from, and what holds for every answer.
+
+use nodegate_readiness::{
+    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
+};
+use serde_json::Value;
+use std::cell::OnceCell;
+use std::future::Future;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, SystemTime};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::{Builder, Runtime};
+
+/// The moment of everything that is not about time.
+pub fn now() -> Moment {
+    Moment::from_start(Duration::from_secs(1000))
+}
+
+/// Every kind of check there is.
+pub fn catalog() -> Catalog {
+    let local = ["kubelet", "http:nginx"];
+    let local = local.map(|name| LocalCheck { name: name.to_owned(), timeout: Duration::from_secs(1) });
+    let service: ServiceName = "ingress/router".parse().expect("it is a name");
+    Catalog::new(local.to_vec()).with_services(vec![service])
+}
+
+/// A board that knows nothing yet.
+pub fn board() -> Board {
+    let catalog = catalog();
+    let default = [catalog.find("node_ready").expect("it is there")];
+    Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}))
+}
+
+/// A board that knows this Node, and knows it for sure.
+pub fn board_with(node: NodeFacts) -> Board {
+    let board = board();
+    board.prove(now());
+    board.set_node(Node::Present(node), now(), SystemTime::UNIX_EPOCH);
+    board
+}
+
+/// What a request with this query is answered.
+pub fn ask(board: &Board, raw: &str, now: Moment) -> Reply {
+    match board.lookup(raw, now) {
+        Lookup::Hit(reply) => reply,
+        Lookup::Miss(query) => board.answer(raw, &query, now),
+        Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+    }
+}
+
+/// Everything that DESIGN promises of any answer to `/health`; gives its JSON.
+pub fn check_reply(reply: &Reply) -> Value {
+    let text = std::str::from_utf8(&reply.body).expect("JSON is UTF-8");
+    let json: Value = serde_json::from_str(text).expect("the answer is JSON");
+    let status = json["status"].as_str().expect("it has a status");
+    if status == "error" {
+        assert!(matches!(reply.status, 400 | 500) && json["error"].is_string(), "{text}");
+        return json;
+    }
+    assert!(
+        text.starts_with("{\"status\":\"") && text.contains(",\"checks\":["),
+        "keys in their order: {text}"
+    );
+    assert!(json["total_duration_ms"].is_u64(), "{text}");
+    let checks = json["checks"].as_array().expect("it has checks");
+    for check in checks {
+        let passed = check["passed"].as_bool().expect("each says whether it passed");
+        assert_eq!(passed, check.get("reason").is_none(), "a reason if and only if it failed: {text}");
+        assert!(check["name"].is_string() && check["duration_ms"].is_u64(), "{text}");
+    }
+    let all = checks.iter().all(|check| check["passed"] == true);
+    assert_eq!(all, status == "ready", "{text}");
+    assert_eq!(all, reply.status == 200 && status == "ready", "{text}");
+    json
+}
+
+/// What holds for every outcome that is shown.
+pub fn check_outcome(outcome: &Outcome) {
+    let Some(reason) = outcome.reason() else { return };
+    assert!(!reason.is_empty() && reason.len() < 300, "{} bytes: {reason:?}", reason.len());
+    assert!(!reason.contains(char::is_control), "{reason:?}");
+}
+
+/// Takes the first byte off.
+pub fn selector(data: &[u8]) -> Option<(u8, &[u8])> {
+    data.split_first().map(|(first, rest)| (*first, rest))
+}
+
+/// Runs a future on a runtime that is made once.
+pub fn run<T>(future: impl Future<Output = T>) -> T {
+    thread_local!(static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() });
+    let build = || Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+    RUNTIME.with(|runtime| runtime.get_or_init(build).block_on(future))
+}
+
+/// A connection whose other side has said `bytes`, and then nothing more.
+pub fn said(bytes: &[u8]) -> tokio::net::UnixStream {
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets can be made");
+    ours.set_nonblocking(true).expect("a socket can be non-blocking");
+    // Its buffer holds more than libFuzzer's longest input.
+    theirs.write_all(bytes).expect("it fits");
+    theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
+    // What is asked must go somewhere until the answer was read.
+    KEPT.with(|kept| kept.replace(Some(theirs)));
+    tokio::net::UnixStream::from_std(ours).expect("there is a runtime")
+}
+
+thread_local!(static KEPT: std::cell::RefCell<Option<UnixStream>> = const { std::cell::RefCell::new(None) });
+
+/// What a server answers to a client that says `bytes` and then ends its side.
+pub async fn exchange<F: Future<Output = ()>>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> F) -> Vec<u8> {
+    let (server, mut client) = UnixStream::pair().expect("sockets can be made");
+    server.set_nonblocking(true).expect("a socket can be non-blocking");
+    client.write_all(bytes).expect("it fits");
+    client.shutdown(std::net::Shutdown::Write).expect("it is open");
+    client.set_nonblocking(true).expect("a socket can be non-blocking");
+    let mut client = tokio::net::UnixStream::from_std(client).expect("there is a runtime");
+    let mut answer = Vec::new();
+    // A socket is a socket: what the server does with it works on both kinds.
+    let served = serve(TcpStream::from(OwnedFd::from(server)));
+    let (_, read) = tokio::join!(served, client.read_to_end(&mut answer));
+    match read {
+        Ok(_) => answer,
+        // Closed with unread bytes.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => answer,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A server's app on a Node with these facts, just now read.
+pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
+    use nodegate_readiness::{Beats, Timeline};
+    use nodegate_server::{App, Metrics, NoLocalChecks, ServiceHealth, Services, Wiring};
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    struct Router;
+
+    impl Services for Router {
+        fn health(&self, namespace: &str, name: &str, _now: Moment) -> Option<ServiceHealth> {
+            let watched = (namespace, name) == ("ingress", "router");
+            watched.then_some(ServiceHealth { local_endpoints: 2, proxy_healthy: true })
+        }
+    }
+
+    let timeline = Timeline::new(Instant::now());
+    let board = board();
+    board.prove(Moment::default());
+    board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);
+    board.open(Moment::default(), SystemTime::UNIX_EPOCH);
+    Arc::new(App::new(Wiring {
+        board: Arc::new(board),
+        timeline,
+        beats: Arc::new(Beats::new(Moment::default())),
+        activator: Arc::new(NoLocalChecks),
+        services: Some(Arc::new(Router)),
+        metrics: Arc::new(Metrics::default()),
+        version: "1.2.3",
+        revision: None,
+    }))
+}
+
+/// A Node's facts with the Ready condition like this.
+pub fn facts(status: nodegate_readiness::ConditionStatus, reason: &str) -> NodeFacts {
+    let condition =
+        nodegate_readiness::Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
+    NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
+}
