@@ -50,7 +50,7 @@ fn write_page(page: &mut String, status: &Status) -> fmt::Result {
          </head><body><p class=\"dim\">{node}</p><h1 class=\"{class}\">{word}</h1>",
         node = Escaped(node),
     )?;
-    if let Some(why) = status.reason.as_deref().or(status.error) {
+    if let Some(why) = status.reason.as_deref().or(status.error.as_deref()) {
         write!(page, "<p>{}</p>", Escaped(why))?;
     }
     let trust = if status.cache.stale { "<b class=\"fail\">stale</b>" } else { "fresh" };
@@ -63,7 +63,7 @@ fn write_page(page: &mut String, status: &Status) -> fmt::Result {
     write!(
         page,
         "<p class=\"dim\">nodegate {} · status.json has everything</p></body></html>",
-        Escaped(status.version)
+        Escaped(&status.version)
     )
 }
 
