@@ -76,7 +76,7 @@ fn the_exit_code_is_the_verdict() {
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
     let draining = ask(at, &[]);
-    draining.says(1, &["Draining: cordoned (Unschedulable)", "fails ", "Ready -> Draining  Unschedulable"]);
+    draining.says(1, &["Draining: cordoned (Unschedulable)", "drains", "Ready -> Draining  Unschedulable"]);
     assert!(!draining.out.contains('\u{1b}'), "colour without a terminal: {}", draining.out);
 
     assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));

@@ -29,7 +29,7 @@ pub(crate) struct Text {
 /// A row of the table of checks.
 struct Row {
     name: String,
-    passed: bool,
+    verdict: Verdict,
     age: String,
     reason: String,
 }
@@ -72,7 +72,8 @@ impl Text {
         self.headline(Some(health.verdict()), &health.why());
         let row = |check: &super::health::Check| Row {
             name: harmless(&check.name),
-            passed: check.passed,
+            // Which of them drain is not said here, but the worst is.
+            verdict: if check.passed { Verdict::Ready } else { health.verdict() },
             age: if check.stale { "stale".to_owned() } else { "-".to_owned() },
             reason: harmless(check.reason.as_deref().unwrap_or_default()),
         };
@@ -102,7 +103,11 @@ impl Text {
         self.line("");
         self.line(&head);
         for row in rows {
-            let (colour, word) = if row.passed { (GREEN, "passes") } else { (RED, "fails ") };
+            let (colour, word) = match row.verdict {
+                Verdict::Ready => (GREEN, "passes"),
+                Verdict::Draining => (YELLOW, "drains"),
+                Verdict::NotReady => (RED, "fails "),
+            };
             let word = self.painted(colour, word);
             let line = format!("{:<width$}  {word}  {:>7}  {}", row.name, row.age, row.reason);
             self.line(line.trim_end());
@@ -146,7 +151,7 @@ impl Row {
         };
         Self {
             name: format!("{}{}", harmless(&check.name), if check.default { " *" } else { "" }),
-            passed: check.passed.unwrap_or_default(),
+            verdict: check.verdict.unwrap_or(Verdict::NotReady),
             age: check.age_ms.map_or("-".to_owned(), |age| Age(age).to_string()),
             reason,
         }

@@ -67,6 +67,9 @@ pub struct CheckStatus {
     /// Whether it passes; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
+    /// What it says alone; absent while it is not active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Why it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -129,6 +132,7 @@ impl CheckStatus {
             default: board.default_checks().any(|default| default == id),
             active,
             passed: active.then_some(report.outcome.passed()),
+            verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).map(str::to_owned),
             last_reason: board.last_reason(id),
             age_ms: age.as_ref().map(Duration::as_millis),
