@@ -1,19 +1,23 @@
 //! The command line and the environment, as written. [`crate::settings`] gives them meaning.
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, Subcommand};
 
 /// Everything is text here, so that all mistakes can be named in one go instead of one per start.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate",
     version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_help_heading = "Commands (without one, the agent runs)",
     about = "Answers load balancers whether this Kubernetes node may get new traffic now",
     long_about = "nodegate runs on every node and answers one question for load balancers that live outside the cluster: \
 may this node get new traffic now?\n\n\
 It watches the node's own Node object and answers /health from memory: 200 while the node is Ready and not being \
 drained, else 503 with the reason. No probe costs an API request. When the API server can't be reached for longer than \
 --stale-after, the cache is stale and nodegate fails open (see --on-stale), so that a control-plane outage never \
-empties the pool.",
+empties the pool.\n\n\
+nodegate status asks an agent that runs, and tells what it says by its exit code, too.",
     after_long_help = "\
 PATHS
   /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
@@ -32,6 +36,7 @@ EXAMPLES
   nodegate --on-stale keep-drain --stale-after 30s       # a drained node stays out while the API server is upgraded
   nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
   nodegate --http-check nginx=http://127.0.0.1:10254/healthz   # a check of your own, asked for as http:nginx
+  nodegate status                                        # what the agent on this machine says
 
 EXIT CODES
   0  ended by SIGTERM or SIGINT
@@ -39,6 +44,9 @@ EXIT CODES
   2  a setting is wrong; every wrong one is named on a line of its own"
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// The Node this agent runs on: the Downward API field spec.nodeName. Without it every /health answers 500
     #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) node_name: String,
@@ -188,4 +196,52 @@ pub(crate) struct Args {
     /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
     #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
+}
+
+/// What nodegate does instead of running the agent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Status(StatusArgs),
+}
+
+/// Shows what a running agent says; the exit code is the verdict
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "nodegate status asks a running agent what it says of its node, and shows it: the verdict and why, how far \
+the cache can be trusted, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so \
+that scripts, keepalived and exec probes need no curl and no jq.",
+    after_long_help = "\
+THE AGENT ON THIS MACHINE
+  is asked where it listens by its own settings, if they are in the environment: NODEGATE_METRICS_ADDR,
+  else NODEGATE_LISTEN_ADDRESS and LISTEN_PORT, else 127.0.0.1 and 25001. No other setting matters.
+
+EXAMPLES
+  nodegate status                              # the agent on this machine; in a Pod: /nodegate status
+  nodegate status --addr 10.0.0.11             # another one
+  nodegate status --check node_ready,kubelet   # these checks instead of the default ones
+  nodegate status -o json | jq .cache          # the agent's /status.json as it is
+
+EXIT CODES (those of monitoring plugins)
+  0  Ready: OK
+  1  Draining: WARNING
+  2  NotReady: CRITICAL
+  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments"
+)]
+pub(crate) struct StatusArgs {
+    /// The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port:
+    /// that of the agent on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) addr: Option<String>,
+
+    /// How to show it: text or json
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    pub(crate) output: String,
+
+    /// Ask about these checks instead of the default ones, as /health?check= does; they are started if they don't run
+    #[arg(long, value_name = "LIST")]
+    pub(crate) check: Option<String>,
+
+    /// How long all of it may take
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) timeout: String,
 }

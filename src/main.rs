@@ -8,6 +8,7 @@ mod logging;
 mod ports;
 mod services;
 mod settings;
+mod status;
 mod timekeeper;
 
 use clap::Parser;
@@ -27,9 +28,13 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("nodegate: {}", one_line(&error));
-            return ExitCode::from(BAD_SETTING);
+            let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status");
+            return ExitCode::from(if asks { status::UNKNOWN } else { BAD_SETTING });
         }
     };
+    if let Some(args::Command::Status(args)) = &args.command {
+        return status::run(args);
+    }
     let mut settings = match settings::Settings::parse(&args) {
         Ok(settings) => settings,
         Err(mistakes) => {

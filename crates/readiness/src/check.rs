@@ -2,12 +2,12 @@
 
 use crate::moment::Moment;
 use crate::service::ServiceName;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// May this node get new traffic now?
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Yes.
@@ -28,6 +28,15 @@ impl Verdict {
             Self::Ready => "ready",
             Self::Draining => "draining",
             Self::NotReady => "not-ready",
+        }
+    }
+
+    /// The word shown to people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Draining => "Draining",
+            Self::NotReady => "NotReady",
         }
     }
 }

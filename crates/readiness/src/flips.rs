@@ -1,7 +1,7 @@
 //! Changes of verdict, the last fifty of them remembered.
 
 use crate::check::Verdict;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const REMEMBERED: usize = 50;
 
 /// A change of verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flip {
     /// When, in milliseconds since the epoch by the wall clock.
     pub at_unix_ms: u64,

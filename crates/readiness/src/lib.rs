@@ -3,6 +3,7 @@
 //! No IO, no async and no clock of its own: time comes in as a [`Moment`], so tests need no clock. The other crates
 //! translate the world into the words of this one and write them to the [`Board`]; the server reads answers from it.
 
+pub mod age;
 pub mod answer;
 pub mod beats;
 pub mod board;
@@ -15,10 +16,13 @@ pub mod moment;
 pub mod query;
 pub mod reason;
 pub mod rules;
+pub mod sentence;
 pub mod service;
+pub mod stamp;
 pub mod state;
 pub mod status;
 
+pub use age::Age;
 pub use answer::{Answer, Reply};
 pub use beats::{Beats, Stuck};
 pub use board::{Board, Freshness, Lookup, Published};
@@ -31,4 +35,5 @@ pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
 pub use rules::{ConditionRule, ConditionRules, OnStale, Policy};
 pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
+pub use stamp::Stamp;
 pub use state::{LocalResult, State};

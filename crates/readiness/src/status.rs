@@ -5,16 +5,19 @@ use crate::check::{CheckId, Verdict};
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::moment::Moment;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The node's name.
     pub node: Option<String>,
     /// nodegate's version.
-    pub version: &'static str,
+    pub version: Cow<'static, str>,
+    /// Time since the agent's start.
+    pub uptime_ms: u128,
     /// The verdict of the default checks; absent while misconfigured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -23,14 +26,14 @@ pub struct Status {
     pub reason: Option<String>,
     /// What is wrong with the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<&'static str>,
+    pub error: Option<Cow<'static, str>>,
     /// How far the cache can be trusted.
     pub cache: CacheStatus,
     /// Whether the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
     /// The Node as last seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub facts: Option<NodeFacts>,
     /// Every check.
     pub checks: Vec<CheckStatus>,
@@ -39,7 +42,7 @@ pub struct Status {
 }
 
 /// The freshness of the cache.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheStatus {
     /// Whether the cache must not be trusted.
     pub stale: bool,
@@ -53,7 +56,7 @@ pub struct CacheStatus {
 }
 
 /// One check.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckStatus {
     /// Its name.
     pub name: String,
@@ -64,6 +67,9 @@ pub struct CheckStatus {
     /// Whether it passes; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
+    /// What it says alone; absent while it is not active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Why it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -87,10 +93,11 @@ impl Status {
         let published = board.published();
         Self {
             node: board.node_name().map(str::to_owned),
-            version,
+            version: Cow::Borrowed(version),
+            uptime_ms: now.since(Moment::default()).as_millis(),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
-            error: (!configured).then_some(crate::board::NODE_NAME_MISSING),
+            error: (!configured).then_some(Cow::Borrowed(crate::board::NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
                 age_ms: freshness.age.map(|age| age.as_millis()),
@@ -125,6 +132,7 @@ impl CheckStatus {
             default: board.default_checks().any(|default| default == id),
             active,
             passed: active.then_some(report.outcome.passed()),
+            verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).map(str::to_owned),
             last_reason: board.last_reason(id),
             age_ms: age.as_ref().map(Duration::as_millis),

@@ -26,7 +26,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A response that is there, or one that must be waited for. Only the latter is boxed.
 pub type Responding = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
@@ -121,7 +121,7 @@ impl App {
             Route::Ready => self.ready(draft),
             Route::Metrics => self.metrics(draft, open_metrics),
             Route::Status => self.status(draft, query, now),
-            Route::Page => self.page(draft, now),
+            Route::Page => self.page(draft, query, now),
             Route::Other if elsewhere.is_some() => draft.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => draft.text(StatusCode::NOT_FOUND, NOT_FOUND),
         };
@@ -287,12 +287,14 @@ impl App {
         }
     }
 
-    fn page(&self, mut draft: Draft, now: Moment) -> Response<Full<Bytes>> {
+    fn page(&self, mut draft: Draft, query: &str, now: Moment) -> Response<Full<Bytes>> {
         let status = Status::read(&self.board, self.version, now);
         draft.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
         draft.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         draft.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        draft.finish(StatusCode::OK, Format::Html, page::render(&status).into())
+        // A clock before 1970 makes flips look young; nothing depends on it.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        draft.finish(StatusCode::OK, Format::Html, page::render(&status, wall, query != "pause").into())
     }
 }
 

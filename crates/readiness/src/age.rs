@@ -1,0 +1,33 @@
+//! A time span, in the unit in which a person would say it.
+
+use std::fmt;
+
+/// A time span in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(pub u128);
+
+impl fmt::Display for Age {
+    /// Two digits are enough to act on, so the next unit begins at two of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self.0 / 1000 {
+            0 => format!("{} ms", self.0),
+            seconds @ 1..120 => format!("{seconds} s"),
+            seconds @ 120..7200 => format!("{} min", seconds / 60),
+            seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+            seconds => format!("{} days", seconds / 86_400),
+        };
+        f.pad(&said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_said_as_a_person_would() {
+        let said = [5, 1500, 119_000, 120_000, 8_000_000, 180_000_000].map(|ms| Age(ms).to_string());
+        assert_eq!(said, ["5 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
+        assert_eq!(format!("{:>6}|", Age(5)), "  5 ms|");
+    }
+}

@@ -1,0 +1,90 @@
+//! What a status means, in sentences for a person: the status page and `nodegate status` say the same.
+
+use crate::age::Age;
+use crate::check::{NODE_READY, Verdict};
+use crate::rules::CACHE_STALE;
+use crate::status::Status;
+
+/// What Kubernetes' words mean. Reasons that are not here, such as those of checks, speak for themselves.
+const MEANINGS: [(&str, &str); 9] = [
+    ("Unschedulable", "cordoned"),
+    ("Deleting", "the Node object is being deleted"),
+    ("ExcludedFromLoadBalancers", "labelled to be left out of load balancers"),
+    ("NodeNotFound", "the cluster has no Node of this name"),
+    ("NodeStatusUnknown", "the kubelet has stopped reporting"),
+    ("KubeletNotReady", "the kubelet says that it is not ready"),
+    ("ReadyConditionMissing", "the kubelet has not reported yet"),
+    ("NoRecentResult", "the check has not reported in time"),
+    (CACHE_STALE, "the API server is not heard"),
+];
+
+/// What a reason means.
+fn meaning(reason: &str) -> Option<String> {
+    let known = MEANINGS.iter().find(|(known, _)| *known == reason).map(|(_, meaning)| (*meaning).to_owned());
+    known.or_else(|| match reason.split_once(':') {
+        Some(("Taint", "ToBeDeletedByClusterAutoscaler")) => {
+            Some("the cluster autoscaler removes it".to_owned())
+        }
+        Some(("Taint", "karpenter.sh/disrupted")) => Some("Karpenter removes it".to_owned()),
+        Some(("Taint", key)) => Some(format!("tainted with {key}")),
+        Some(("Label", key)) => Some(format!("labelled with {key}")),
+        _ => None,
+    })
+}
+
+/// A reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
+pub fn explained(reason: &str) -> String {
+    meaning(reason).map_or_else(|| reason.to_owned(), |meaning| format!("{meaning} ({reason})"))
+}
+
+impl Status {
+    /// Why the verdict is what it is.
+    pub fn why(&self) -> String {
+        let (verdict, reason) = match (self.verdict, self.reason.as_deref()) {
+            (None, _) => return self.error.as_deref().unwrap_or("no verdict").to_owned(),
+            (Some(Verdict::Ready), _) => return "may get new traffic".to_owned(),
+            (Some(verdict), reason) => (verdict, reason.unwrap_or_default()),
+        };
+        let decides = self.checks.iter().find(|check| {
+            check.default && check.passed == Some(false) && check.reason.as_deref() == Some(reason)
+        });
+        match decides {
+            Some(check) if check.name != NODE_READY => format!("{}: {}", check.name, explained(reason)),
+            _ if reason.is_empty() => verdict.title().to_owned(),
+            _ => explained(reason),
+        }
+    }
+
+    /// Why the verdict is no more than a guess; `None` while the cache can be trusted.
+    pub fn doubt(&self) -> Option<String> {
+        if !self.cache.stale || self.verdict.is_none() {
+            return None;
+        }
+        let heard = match self.cache.age_ms {
+            Some(age) => format!("the API server was last heard {} ago", Age(age)),
+            None => "the API server has not been heard since the start".to_owned(),
+        };
+        let then = match (self.cache.on_stale.as_str(), self.verdict) {
+            ("not-ready", _) => "fails closed",
+            ("keep-drain", Some(Verdict::Draining)) => "holds the last known drain",
+            _ => "fails open",
+        };
+        Some(format!("{heard}, so the answer {then}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_explained() {
+        assert_eq!(explained("Unschedulable"), "cordoned (Unschedulable)");
+        assert_eq!(
+            explained("Taint:karpenter.sh/disrupted"),
+            "Karpenter removes it (Taint:karpenter.sh/disrupted)"
+        );
+        assert_eq!(explained("Label:a/b"), "labelled with a/b (Label:a/b)");
+        assert_eq!(explained("connection refused"), "connection refused");
+    }
+}

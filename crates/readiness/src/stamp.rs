@@ -1,0 +1,36 @@
+//! A point of the wall clock, in UTC.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The last second that has four digits for its year.
+const END_OF_9999: u64 = 253_402_300_799;
+
+/// Milliseconds since the epoch, shown to the second: `2026-05-04T10:55:03Z`, or with `{:#}` as people write it,
+/// `2026-05-04 10:55:03`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub u64);
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = UNIX_EPOCH + Duration::from_secs((self.0 / 1000).min(END_OF_9999));
+        let machine = humantime::format_rfc3339_seconds(at).to_string();
+        if f.alternate() {
+            f.write_str(machine.replace('T', " ").trim_end_matches('Z'))
+        } else {
+            f.write_str(&machine)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_is_a_time() {
+        assert_eq!(Stamp(1_700_000_000_999).to_string(), "2023-11-14T22:13:20Z");
+        assert_eq!(format!("{:#}", Stamp(1_700_000_000_999)), "2023-11-14 22:13:20");
+        assert_eq!(Stamp(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
+    }
+}

@@ -1,0 +1,235 @@
+//! The status page: self-contained, without scripts, for a person.
+
+mod escape;
+mod mood;
+mod tables;
+mod timeline;
+
+use escape::Escaped;
+use mood::{Mood, is_guess};
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{Age, Stamp, Verdict};
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Nothing is allowed but the one style sheet inside of the page, by its hash, and the icon, which is inside, too.
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-ocVSsaQY4sq62SKgFVaDx+CUoffBGHbQqJSP25Hl1oQ='; \
+     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const STYLE: &str = include_str!("page.css");
+
+/// What is missing when the agent does not know its node.
+const NODE_NAME_ENV: &str =
+    "env:\n- name: NODE_NAME\n  valueFrom:\n    fieldRef:\n      fieldPath: spec.nodeName";
+
+/// The page for one status at `wall`, the time since the epoch. It loads itself again every few seconds if it `refreshes`.
+pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> String {
+    let mut page = String::with_capacity(16 * 1024);
+    let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+    // Writing to a string does not fail.
+    let _ = write_page(&mut page, status, wall, refreshes);
+    page
+}
+
+fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
+    write_head(page, status, refreshes)?;
+    write_verdict(page, status, wall)?;
+    write_facts(page, status)?;
+    timeline::write(page, status, wall)?;
+    tables::write_checks(page, &status.checks)?;
+    tables::write_flips(page, status, wall)?;
+    write_foot(page, status, wall, refreshes)
+}
+
+fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Result {
+    let mood = Mood::now(status);
+    let node = status.node.as_deref().unwrap_or("unknown node");
+    let refresh = if refreshes { "<meta http-equiv=\"refresh\" content=\"5\">" } else { "" };
+    let question = if is_guess(status) { "?" } else { "" };
+    write!(
+        page,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}<meta name=\"viewport\" \
+         content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{}{question} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
+         xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath fill='%23{}' d='{}'/%3E%3Cpath fill='none' \
+         stroke='%23fff' stroke-width='2.6' stroke-linecap='round' d='{}'/%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
+        mood.word,
+        Escaped(node),
+        mood.icon,
+        mood.outline,
+        mood.mark,
+    )
+}
+
+fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
+    let mood = Mood::now(status);
+    let guess = if is_guess(status) { " guess" } else { "" };
+    let question = if is_guess(status) { "<span>?</span>" } else { "" };
+    write!(
+        page,
+        "<body><main><header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
+         aria-hidden=\"true\"><path class=\"outline\" d=\"{}\"/><path class=\"mark\" d=\"{}\"/></svg>\
+         <h1>{}{question}</h1><p class=\"why\">{}</p>",
+        mood.class,
+        Escaped(status.node.as_deref().unwrap_or("unknown")),
+        mood.outline,
+        mood.mark,
+        mood.word,
+        Escaped(status.why()),
+    )?;
+    if let Some(doubt) = status.doubt() {
+        write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
+    }
+    if status.verdict.is_none() {
+        write!(page, "<pre>{NODE_NAME_ENV}</pre>")?;
+    } else if let Some(flip) = status.flips.first() {
+        let (since, ago) = (Stamp(flip.at_unix_ms), Age(u128::from(wall.saturating_sub(flip.at_unix_ms))));
+        write!(
+            page,
+            "<p class=\"since\">for {ago}, since <time datetime=\"{since}\">{since:#}</time> UTC</p>"
+        )?;
+    } else {
+        write!(page, "<p class=\"since\">since the agent's start {} ago</p>", Age(status.uptime_ms))?;
+    }
+    page.push_str("</header>");
+    Ok(())
+}
+
+fn write_facts(page: &mut String, status: &Status) -> fmt::Result {
+    let answer = match status.verdict {
+        Some(Verdict::Ready) => "200",
+        Some(Verdict::Draining | Verdict::NotReady) => "503",
+        None => "500",
+    };
+    let (class, trust) = if status.cache.stale { ("draining", "stale") } else { ("ready", "fresh") };
+    write!(page, "<dl><div><dt>Cache<dd><b class=\"{class}\">{trust}</b></div><div><dt>Last proof<dd>")?;
+    match status.cache.age_ms {
+        Some(age) => write!(page, "{} ago", Age(age))?,
+        None => page.push_str("none yet"),
+    }
+    write!(
+        page,
+        "</div><div><dt>Stale after<dd>{}</div><div><dt>/health<dd>{answer}</div></dl>",
+        Age(status.cache.stale_after_ms)
+    )
+}
+
+fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
+    let refresh = if refreshes {
+        "Loads itself again every 5 s (<a href=\"?pause\">pause</a>)"
+    } else {
+        "Paused (<a href=\"./\">go on</a>)"
+    };
+    write!(
+        page,
+        "</main><footer><p>As of <time datetime=\"{0}\">{0:#}</time> UTC. {refresh}.</p><p>nodegate {1}, up {2} · \
+         <a href=\"status.json?pretty\">status.json</a> · <a href=\"metrics\">metrics</a></p></footer></body></html>",
+        Stamp(wall),
+        Escaped(&status.version),
+        Age(status.uptime_ms)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::status::{CacheStatus, CheckStatus};
+    use std::borrow::Cow;
+    use std::process::Command;
+
+    /// A node that is ready, by an agent that has just been started.
+    pub(super) fn status() -> Status {
+        Status {
+            node: Some("n1".to_owned()),
+            version: Cow::Borrowed("1.2.3"),
+            uptime_ms: 0,
+            verdict: Some(Verdict::Ready),
+            reason: None,
+            error: None,
+            cache: CacheStatus {
+                stale: false,
+                age_ms: Some(100),
+                stale_after_ms: 15_000,
+                on_stale: "ready".to_owned(),
+            },
+            node_exists: None,
+            facts: None,
+            checks: Vec::new(),
+            flips: Vec::new(),
+        }
+    }
+
+    fn page(status: &Status) -> String {
+        render(status, Duration::from_secs(1_700_000_000), true)
+    }
+
+    #[test]
+    fn nothing_from_elsewhere_is_markup() {
+        let evil = "<script>\"'&\u{1b}\u{202e}";
+        let mut status = Status { node: Some(evil.to_owned()), verdict: Some(Verdict::NotReady), ..status() };
+        status.reason = Some(evil.to_owned());
+        status.version = Cow::Borrowed(evil);
+        status.checks.push(CheckStatus {
+            name: evil.to_owned(),
+            default: false,
+            active: true,
+            passed: Some(false),
+            verdict: Some(Verdict::NotReady),
+            reason: Some(evil.to_owned()),
+            last_reason: Some(evil.to_owned()),
+            age_ms: None,
+            duration_ms: 0,
+        });
+        let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, evil.to_owned());
+        status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
+        let page = page(&status);
+        assert!(
+            !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
+            "{page}"
+        );
+        assert_eq!(page.matches("&lt;script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}").count(), 8, "{page}");
+    }
+
+    #[test]
+    fn a_guess_is_one_at_a_glance() {
+        let mut status = status();
+        assert!(!page(&status).contains("A guess:"));
+        status.cache.stale = true;
+        let page = page(&status);
+        for part in ["<title>Ready? · n1", "class=\"verdict ready guess\"", "A guess:", "fails open"] {
+            assert!(page.contains(part), "no {part} in {page}");
+        }
+    }
+
+    #[test]
+    fn it_can_be_paused() {
+        let paused = render(&status(), Duration::ZERO, false);
+        assert!(!paused.contains("http-equiv") && paused.contains("go on"));
+        assert!(page(&status()).contains("http-equiv=\"refresh\" content=\"5\""));
+    }
+
+    #[test]
+    fn the_policy_names_the_style_sheet() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page/page.css");
+        let output = Command::new("sha256sum").arg(path).output().expect("coreutils");
+        let hex = String::from_utf8(output.stdout).unwrap();
+        let bytes: Vec<u8> =
+            (0..32).map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap()).collect();
+        let hash = base64(&bytes);
+        assert!(POLICY.contains(&format!("'sha256-{hash}'")), "the style sheet has changed: 'sha256-{hash}'");
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let triple = |chunk: &[u8]| {
+            let byte = |n| chunk.get(n).copied().map_or(0, u32::from);
+            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+            let digit = |n: usize| match n {
+                n if n > chunk.len() => '=',
+                n => char::from(DIGITS[(bits >> (18 - 6 * n)) as usize & 63]),
+            };
+            [digit(0), digit(1), digit(2), digit(3)]
+        };
+        bytes.chunks(3).flat_map(triple).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! How a verdict looks: a word, a colour's name, and a symbol whose outline alone tells it.
+
+use nodegate_readiness::Verdict;
+use nodegate_readiness::status::Status;
+
+/// The look of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mood {
+    /// The word.
+    pub(super) word: &'static str,
+    /// The class in the style sheet.
+    pub(super) class: &'static str,
+    /// The outline of the symbol, in a square of 24.
+    pub(super) outline: &'static str,
+    /// The mark inside of it.
+    pub(super) mark: &'static str,
+    /// The colour of the icon in the browser's tab, which may be light or dark.
+    pub(super) icon: &'static str,
+}
+
+const READY: Mood = Mood {
+    word: "Ready",
+    class: "ready",
+    outline: "M12 1a11 11 0 1 0 0 22a11 11 0 0 0 0-22z",
+    mark: "M7 12.4l3.4 3.4L17 8.8",
+    icon: "2a9d5c",
+};
+
+const DRAINING: Mood = Mood {
+    word: "Draining",
+    class: "draining",
+    outline: "M1.5 3h21L12 22.5z",
+    mark: "M12 6.2v8M8.8 11l3.2 3.4l3.2-3.4",
+    icon: "c98200",
+};
+
+const NOT_READY: Mood = Mood {
+    word: "NotReady",
+    class: "not-ready",
+    outline: "M7.5 1h9L23 7.5v9L16.5 23h-9L1 16.5v-9z",
+    mark: "M8 8l8 8M16 8l-8 8",
+    icon: "d63a32",
+};
+
+const MISCONFIGURED: Mood = Mood {
+    word: "Misconfigured",
+    class: "misconfigured",
+    outline: "M1.5 1.5h21v21h-21z",
+    mark: "M12 6v8M12 17v1.2",
+    icon: "d63a32",
+};
+
+/// Takes the place of any mark while the answer is a guess.
+const QUESTION: &str = "M8.6 9.4a3.5 3.5 0 1 1 5.2 3c-1.3.8-1.8 1.4-1.8 2.6M12 17.6v1.2";
+
+impl Mood {
+    /// The look of a verdict that is sure.
+    pub(super) fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Ready => READY,
+            Verdict::Draining => DRAINING,
+            Verdict::NotReady => NOT_READY,
+        }
+    }
+
+    /// The look of what is known.
+    pub(super) fn now(status: &Status) -> Self {
+        let sure = status.verdict.map_or(MISCONFIGURED, Self::of);
+        if is_guess(status) { Self { mark: QUESTION, ..sure } } else { sure }
+    }
+}
+
+/// Whether the verdict is given without a cache that can be trusted.
+pub(super) fn is_guess(status: &Status) -> bool {
+    status.cache.stale && status.verdict.is_some()
+}

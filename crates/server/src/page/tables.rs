@@ -1,0 +1,83 @@
+//! The tables of checks and of flips.
+
+use super::escape::Escaped;
+use super::mood::Mood;
+use nodegate_readiness::sentence::explained;
+use nodegate_readiness::status::{CheckStatus, Status};
+use nodegate_readiness::{Age, Flip, Stamp, Verdict};
+use std::fmt::{self, Write};
+
+/// Each check that runs with its result, and the names of the others.
+pub(super) fn write_checks(page: &mut String, checks: &[CheckStatus]) -> fmt::Result {
+    page.push_str(
+        "<section><h2>Checks</h2><table><thead><tr><th scope=\"col\">Check<th scope=\"col\">Result<th scope=\"col\" \
+         class=\"age\">Age</thead><tbody>",
+    );
+    for check in checks.iter().filter(|check| check.active) {
+        write_check(page, check)?;
+    }
+    page.push_str("</tbody></table>");
+    let mut idle = checks.iter().filter(|check| !check.active).peekable();
+    if idle.peek().is_some() {
+        page.push_str("<p class=\"note\">Not running, until a request names them:");
+        for (n, check) in idle.enumerate() {
+            write!(page, "{}<span>{}</span>", if n == 0 { " " } else { ", " }, Escaped(&check.name))?;
+        }
+        page.push_str("</p>");
+    }
+    page.push_str("</section>");
+    Ok(())
+}
+
+fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
+    let (class, sign, word) = match check.verdict {
+        Some(Verdict::Ready) => ("ready", '✓', "passes"),
+        Some(Verdict::Draining) => ("draining", '▽', "drains"),
+        Some(Verdict::NotReady) | None => ("not-ready", '✕', "fails"),
+    };
+    write!(page, "<tr><th scope=\"row\"><span class=\"name\">{}</span>", Escaped(&check.name))?;
+    if check.default {
+        page.push_str(" <span class=\"tag\">decides</span>");
+    }
+    match (&check.reason, &check.last_reason) {
+        (Some(reason), _) => write!(page, "<span class=\"reason\">{}</span>", Escaped(explained(reason)))?,
+        (None, Some(last)) => write!(page, "<span class=\"last\">last: {}</span>", Escaped(explained(last)))?,
+        (None, None) => {}
+    }
+    write!(page, "<td class=\"{class}\"><span aria-hidden=\"true\">{sign}</span> {word}<td class=\"age\">")?;
+    match check.age_ms {
+        Some(age) => write!(page, "{}", Age(age)),
+        None => write!(page, "–"),
+    }
+}
+
+/// The flips that are remembered, the newest first.
+pub(super) fn write_flips(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
+    page.push_str("<section><h2>Flips</h2>");
+    if status.flips.is_empty() {
+        page.push_str("<p class=\"note\">The verdict has not changed since the start.</p></section>");
+        return Ok(());
+    }
+    page.push_str(
+        "<table class=\"flips\"><thead><tr><th scope=\"col\">Time <small>UTC</small><th scope=\"col\">Flip</thead><tbody>",
+    );
+    for flip in &status.flips {
+        write_flip(page, flip, wall)?;
+    }
+    page.push_str("</tbody></table></section>");
+    Ok(())
+}
+
+fn write_flip(page: &mut String, flip: &Flip, wall: u64) -> fmt::Result {
+    let ago = Age(u128::from(wall.saturating_sub(flip.at_unix_ms)));
+    let (at, from, to) = (Stamp(flip.at_unix_ms), Mood::of(flip.from), Mood::of(flip.to));
+    write!(
+        page,
+        "<tr><td><time datetime=\"{at}\">{at:#}</time> <span class=\"ago\">{ago} ago</span><td><span class=\"change\">\
+         {} <span aria-label=\"to\">→</span> <b class=\"{}\">{}</b></span> <span class=\"reason\">{}</span>",
+        from.word,
+        to.class,
+        to.word,
+        Escaped(explained(&flip.reason)),
+    )
+}
