@@ -69,7 +69,7 @@ build: ## The optimised binary, target/release/nodegate
 image: ## The container image: a static binary and nothing else
 	hack/build-image
 
-image-test: ## The image built, started as a node would, and asked; its size (a release build: ten minutes on two cores)
+image-test: ## The image built, started as a node would, and asked; its size (takes a release build)
 	@hack/install-tools buildah readelf setpriv curl
 	@hack/build-image nodegate:test
 	@hack/check-size nodegate:test
