@@ -1,7 +1,7 @@
 //! The manifests as tests read them, and the agent's settings as its source has them.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -80,6 +80,7 @@ pub(crate) fn knows_every_field(object: &Value) {
     let kept = match object.at("/kind").as_str().unwrap() {
         "ClusterRole" => through::<ClusterRole>(object),
         "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
+        "ConfigMap" => through::<ConfigMap>(object),
         "DaemonSet" => through::<DaemonSet>(object),
         "Namespace" => through::<Namespace>(object),
         "Role" => through::<Role>(object),

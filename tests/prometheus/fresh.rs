@@ -59,6 +59,9 @@ fn every_name_type_label_and_help_text() {
     until("the Lease's watch", || {
         agent.metric("nodegate_watch_events_total{resource=\"leases\",type=\"init\"}")
     });
+    until("a watch to be accepted", || {
+        agent.metric("nodegate_api_requests_total{verb=\"watch\",code=\"200\"}")
+    });
     let text = agent.get("/metrics").body;
     for name in FAMILIES {
         assert!(text.contains(&format!("\n# TYPE nodegate_{name} ")), "{name} lacks in\n{text}");
