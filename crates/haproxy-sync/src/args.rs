@@ -36,6 +36,7 @@ HAPROXY
 
 CREDENTIALS
   The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+  Credential plugins (exec) are run.
 
 ENVIRONMENT
   A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME.
