@@ -145,7 +145,9 @@ fn a_stale_answer_is_called_a_guess() {
 fn a_misconfigured_agent_is_unknown() {
     let cluster = Cluster::start();
     let agent = Agent::start("", &cluster.kubeconfig(), &[]);
-    ask(agent.address(), &[]).says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
+    let said = ask(agent.address(), &[]);
+    said.says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
+    assert!(!said.out.contains("passes"), "{}", said.out);
     ask(agent.address(), &["--check=node_ready"]).is_unknown(&["answered HTTP 500", "NODE_NAME is not set"]);
 }
 
