@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests tools
+.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,3 +86,6 @@ fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table
 
 manifests: ## Render manifests/install.yaml
 	hack/render-manifests
+
+man: ## Write packaging/man and packaging/completions from the programs' argument parsers
+	@cargo test --quiet --locked --test man -- --ignored --exact write --nocapture

@@ -30,6 +30,10 @@ PATHS
 
 CREDENTIALS
   The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+  Credential plugins (exec) are not run: the image has no programs.
+
+ENVIRONMENT
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME.
 
 EXAMPLES
   nodegate --node-name worker-1                          # with KUBECONFIG set
@@ -41,7 +45,8 @@ EXAMPLES
 EXIT CODES
   0  ended by SIGTERM or SIGINT
   1  could not start, e.g. the port is taken
-  2  a setting is wrong; every wrong one is named on a line of its own"
+  2  a setting is wrong; every wrong one is named on a line of its own
+  nodegate status ends with the verdict: 0 to 2, and 3 if nothing is known"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -233,7 +238,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) addr: Option<String>,
 
-    /// How to show it: text or json
+    /// How to show it: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
     #[arg(short, long, value_name = "text|json", default_value = "text")]
     pub(crate) output: String,
 

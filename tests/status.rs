@@ -120,6 +120,8 @@ fn checks_can_be_asked_for() {
     agent.wait_reason("Unschedulable");
     ask(at, &["--check=tcp:db"]).says(0, &["Ready"]);
     ask(at, &["--check=tcp:db,node_ready"]).says(1, &["Draining: node_ready: cordoned (Unschedulable)"]);
+    ask(at, &["--check=node_ready,bogus"])
+        .says(2, &["NotReady: node_ready: cordoned (Unschedulable); bogus: Unknown check: bogus"]);
     ask(at, &["--check=bogus"]).says(2, &["NotReady: bogus: Unknown check: bogus"]);
     ask(at, &["--check", &vec!["node_ready"; 40].join(",")]).says(1, &["Draining"]);
     let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
@@ -143,7 +145,9 @@ fn a_stale_answer_is_called_a_guess() {
 fn a_misconfigured_agent_is_unknown() {
     let cluster = Cluster::start();
     let agent = Agent::start("", &cluster.kubeconfig(), &[]);
-    ask(agent.address(), &[]).says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
+    let said = ask(agent.address(), &[]);
+    said.says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
+    assert!(!said.out.contains("passes"), "{}", said.out);
     ask(agent.address(), &["--check=node_ready"]).is_unknown(&["answered HTTP 500", "NODE_NAME is not set"]);
 }
 
@@ -163,9 +167,26 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
     told(nodegate(&["status"], &env)).says(0, &["Ready"]);
     let address = format!("localhost:{port}");
     told(nodegate(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
-    // --metrics-addr moves the status there, whatever the port of the probes.
-    let moved = [("LISTEN_PORT", "1"), ("NODEGATE_METRICS_ADDR", &format!("127.0.0.1:{port}"))];
-    told(nodegate(&["status"], &moved)).says(0, &["Ready"]);
+}
+
+/// An agent with `--metrics-addr` answers `/status.json` there alone, and checks at both addresses.
+#[test]
+fn the_status_has_moved_with_metrics_addr() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--metrics-addr=127.0.0.1:0"]);
+    agent.wait_ready();
+    let log = agent.log_text();
+    let moved: SocketAddr =
+        log.split("metrics_addr=").nth(1).unwrap().split([' ', '\n']).next().unwrap().parse().unwrap();
+    let (probed, moved) = (agent.address().port().to_string(), moved.to_string());
+    let env = [("LISTEN_PORT", probed.as_str()), ("NODEGATE_METRICS_ADDR", moved.as_str())];
+    told(nodegate(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
+    told(nodegate(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);
+    ask(agent.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
+    ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready"]);
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    told(nodegate(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
 }
 
 #[test]
@@ -300,6 +321,6 @@ fn help_tells_of_both() {
     let help = told(nodegate(&["--help"], &[]));
     help.says(0, &["status", "--node-name", "nodegate status"]);
     let help = told(nodegate(&["status", "--help"], &[]));
-    help.says(0, &["EXIT CODES", "WARNING", "--addr", "--timeout", "NODEGATE_METRICS_ADDR"]);
+    help.says(0, &["EXIT CODES", "WARNING", "--addr", "--timeout", "NODEGATE_METRICS_ADDR", "NO_COLOR"]);
     assert!(!help.out.contains("--node-name"));
 }

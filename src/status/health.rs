@@ -27,13 +27,13 @@ impl Health {
         self.status
     }
 
-    /// Why the verdict is what it is: the first check that fails.
+    /// Why the verdict is what it is: all checks that fail, as it is not said which of them merely drain.
     pub(crate) fn why(&self) -> String {
-        let fails = self.checks.iter().find(|check| !check.passed);
-        fails.map_or_else(
-            || "these checks pass".to_owned(),
-            |check| format!("{}: {}", check.name, explained(check.reason.as_deref().unwrap_or("no reason"))),
-        )
+        let said = |check: &Check| {
+            format!("{}: {}", check.name, explained(check.reason.as_deref().unwrap_or("no reason")))
+        };
+        let fail: Vec<_> = self.checks.iter().filter(|check| !check.passed).map(said).collect();
+        if fail.is_empty() { "these checks pass".to_owned() } else { fail.join("; ") }
     }
 }
 

@@ -56,6 +56,10 @@ impl Text {
             .map_or("no proof yet".to_owned(), |age| format!("last proof {} ago", Age(age)));
         self.fact("cache", &format!("{trust}, {proof}; stale after {after}"));
         self.fact("agent", &format!("nodegate {}, up {}", harmless(&status.version), Age(status.uptime_ms)));
+        if status.verdict.is_none() {
+            // Whatever its checks say: it answers nobody by them.
+            return self.out;
+        }
         let (active, idle): (Vec<_>, Vec<_>) = status.checks.iter().partition(|check| check.active);
         self.checks(&active.into_iter().map(Row::of).collect::<Vec<_>>());
         self.line("* decides the verdict");

@@ -31,16 +31,20 @@ TEMPLATES
   sections in. Any other file is a hand-written head: it is kept to the byte and the sections are appended.
 
 HAPROXY
-  haproxy -W -S /run/haproxy-master.sock -f /etc/haproxy/haproxy.cfg
+    haproxy -W -S /run/haproxy-master.sock -f /etc/haproxy/haproxy.cfg
   With that, --master-socket is all that is needed; no stats socket has to be configured.
 
 CREDENTIALS
   The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+  Credential plugins (exec) are run.
+
+ENVIRONMENT
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME.
 
 EXAMPLES
   nodegate-haproxy --print                                            # what would be written, to stdout
-  nodegate-haproxy --master-socket /run/haproxy-master.sock
-  nodegate-haproxy --template /etc/haproxy/haproxy.cfg.TEMPLATE --master-socket /run/haproxy-master.sock
+  nodegate-haproxy --master-socket /run/haproxy-master.sock           # states and reloads through one socket
+  nodegate-haproxy --template /etc/haproxy/haproxy.cfg.TEMPLATE       # below a head of your own
   nodegate-haproxy --once --reload-command 'systemctl reload haproxy' # for cron
 
 EXIT CODES
@@ -91,7 +95,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         env = "NODEGATE_HAPROXY_MASTER_SOCKET",
-        value_name = "PATH",
+        value_name = "SOCKET",
         default_value = "",
         hide_default_value = true
     )]
@@ -101,7 +105,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         env = "NODEGATE_HAPROXY_RUNTIME_SOCKET",
-        value_name = "PATH",
+        value_name = "SOCKET",
         default_value = "",
         hide_default_value = true
     )]
