@@ -52,8 +52,10 @@
     shapes.push({ text: shape.outerHTML.slice(0, 60), ratio: ratio(paint, below), needed: 3 });
   }
   const root = document.documentElement;
+  // A phone shows a page that is too wide smaller, and then says that it is as wide as that.
+  const width = Math.min(innerWidth, screen.width);
   const wide = [...document.body.querySelectorAll("*")].filter(
-    (e) => !e.closest("svg") && e.getBoundingClientRect().right > innerWidth + 0.5,
+    (e) => !e.closest("svg") && e.getBoundingClientRect().right > width + 0.5,
   );
   const rects = [...document.querySelectorAll("rect:not(.track)")];
   return {
@@ -64,7 +66,7 @@
     background: getComputedStyle(document.body).backgroundColor,
     tone: getComputedStyle(document.querySelector("h1")).color,
     symbol: document.querySelector(".outline").getAttribute("d"),
-    overflow: root.scrollWidth - innerWidth,
+    overflow: root.scrollWidth - width,
     wide: wide.map((e) => e.outerHTML.slice(0, 80)),
     bad: [...texts, ...shapes].filter((item) => item.ratio < item.needed),
     least: Math.min(...texts.map((item) => item.ratio)),

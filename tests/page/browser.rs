@@ -1,4 +1,4 @@
-//! Debian's Chromium without a window, steered over two pipes by the DevTools protocol
+//! Debian's Chromium without a window, steered over two pipes by the `DevTools` protocol
 //! (<https://chromedevtools.github.io/devtools-protocol/>).
 
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disab
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The browser; ended when dropped.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     to: RefCell<ChildStdin>,
     from: Receiver<Value>,
@@ -28,7 +28,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let found =
             Command::new("sh").args(["-c", "command -v chromium"]).stdout(Stdio::null()).status().unwrap();
         assert!(found.success(), "there is no chromium: hack/install-tools installs it");
@@ -60,7 +60,7 @@ impl Browser {
     }
 
     /// Opens an empty tab.
-    pub fn tab(&self) -> Tab<'_> {
+    pub(crate) fn tab(&self) -> Tab<'_> {
         let target = self.call(None, "Target.createTarget", &json!({"url": "about:blank"}));
         let target = target["targetId"].as_str().unwrap().to_owned();
         let attached =
@@ -117,28 +117,30 @@ impl Drop for Browser {
 }
 
 /// A tab; closed when dropped.
-pub struct Tab<'a> {
+pub(crate) struct Tab<'a> {
     browser: &'a Browser,
     target: String,
     session: String,
 }
 
 impl Tab<'_> {
-    pub fn call(&self, method: &str, params: &Value) -> Value {
+    pub(crate) fn call(&self, method: &str, params: &Value) -> Value {
         self.browser.call(Some(&self.session), method, params)
     }
 
     /// Makes it a screen of this size, with people who prefer `light` or `dark`.
-    pub fn set(&self, width: u32, scheme: &str) {
+    pub(crate) fn set(&self, width: u32, scheme: &str) {
         let phone = width < 600;
-        let screen = json!({"width": width, "height": if phone { 640 } else { 800 }, "deviceScaleFactor": 1, "mobile": phone});
+        let height = if phone { 640 } else { 800 };
+        let screen = json!({"width": width, "height": height, "screenWidth": width, "screenHeight": height,
+            "deviceScaleFactor": 1, "mobile": phone});
         self.call("Emulation.setDeviceMetricsOverride", &screen);
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", &features);
     }
 
     /// Loads a page, and waits until it is all there.
-    pub fn load(&self, url: &str) {
+    pub(crate) fn load(&self, url: &str) {
         self.browser.events.borrow_mut().clear();
         let loaded = self.call("Page.navigate", &json!({"url": url}));
         assert!(loaded["errorText"].is_null(), "{url}: {loaded}");
@@ -146,7 +148,7 @@ impl Tab<'_> {
     }
 
     /// Waits for an event since the last load.
-    pub fn wait_for(&self, method: &str) {
+    pub(crate) fn wait_for(&self, method: &str) {
         loop {
             let mut events = self.browser.events.borrow_mut();
             if let Some(n) = events.iter().position(|event| self.is_of(event, method)) {
@@ -160,7 +162,7 @@ impl Tab<'_> {
     }
 
     /// The parameters of all such events since the last load.
-    pub fn events(&self, method: &str) -> Vec<Value> {
+    pub(crate) fn events(&self, method: &str) -> Vec<Value> {
         let events = self.browser.events.borrow();
         events.iter().filter(|event| self.is_of(event, method)).map(|event| event["params"].clone()).collect()
     }
@@ -170,14 +172,14 @@ impl Tab<'_> {
     }
 
     /// The value of an expression.
-    pub fn value(&self, expression: &str) -> Value {
+    pub(crate) fn value(&self, expression: &str) -> Value {
         let result = self.call("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
         assert!(result["exceptionDetails"].is_null(), "{result}");
         result["result"]["value"].clone()
     }
 
     /// The whole page as a PNG, in base64.
-    pub fn screenshot(&self) -> String {
+    pub(crate) fn screenshot(&self) -> String {
         let size = self.call("Page.getLayoutMetrics", &json!({}))["cssContentSize"].clone();
         let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});
         let shot = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});

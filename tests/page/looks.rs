@@ -14,23 +14,23 @@ const SCHEMES: [&str; 2] = ["light", "dark"];
 
 /// What `audit.js` sees.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Look {
-    pub title: String,
-    pub word: String,
-    pub why: String,
-    pub text: String,
+pub(crate) struct Look {
+    pub(crate) title: String,
+    pub(crate) word: String,
+    pub(crate) why: String,
+    pub(crate) text: String,
     background: String,
     tone: String,
-    pub symbol: String,
+    pub(crate) symbol: String,
     overflow: f64,
     wide: Vec<String>,
     bad: Vec<serde_json::Value>,
     least: f64,
     smallest: f64,
     scripts: usize,
-    pub lanes: Vec<String>,
+    pub(crate) lanes: Vec<String>,
     slimmest: Option<f64>,
-    pub flips: Vec<String>,
+    pub(crate) flips: Vec<String>,
     times: Vec<String>,
     outline: serde_json::Value,
 }
@@ -43,7 +43,7 @@ fn screenshots() -> PathBuf {
 }
 
 /// Looks at the page of an agent in all ways; what it shows is the same in all of them.
-pub fn look(browser: &Browser, agent: &Agent, state: &str) -> Look {
+pub(crate) fn look(browser: &Browser, agent: &Agent, state: &str) -> Look {
     let url = format!("http://{}/?pause", agent.address());
     let mut colours = BTreeMap::new();
     let mut looks = Vec::new();

@@ -239,7 +239,7 @@ fn status_json_and_the_page_show_the_same() {
 
     let page = server.get("/");
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
-    assert!(page.body.contains("<h1 class=\"not-ready\">not-ready</h1>"));
+    assert!(page.body.contains("<h1>NotReady</h1>"));
     assert!(page.body.contains("&lt;script&gt;&quot;&amp;") && !page.body.contains("<script"));
     assert!(page.body.contains("http-equiv=\"refresh\" content=\"5\""));
     assert!(

@@ -35,7 +35,9 @@ fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
         Some(Verdict::Draining) => ("draining", '▽', "drains"),
         Some(Verdict::NotReady) | None => ("not-ready", '✕', "fails"),
     };
-    write!(page, "<tr><th scope=\"row\"><span class=\"name\">{}</span>", Escaped(&check.name))?;
+    // On a phone a long name is broken between its words.
+    let name = Escaped(&check.name).to_string().replace('_', "_<wbr>");
+    write!(page, "<tr><th scope=\"row\"><span class=\"name\">{name}</span>")?;
     if check.default {
         page.push_str(" <span class=\"tag\">decides</span>");
     }
