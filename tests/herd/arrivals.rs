@@ -43,9 +43,10 @@ impl Arrivals {
         arrivals
     }
 
-    /// The share of all connections that came in the fullest step, in percent.
+    /// The share of all connections that came in the two fullest steps that follow each other, in percent: a herd may come
+    /// just between two of them.
     pub fn fullest(&self) -> f64 {
-        let most = self.connections.iter().max().copied().unwrap_or_default();
+        let most = self.connections.windows(2).map(|pair| pair.iter().sum::<u64>()).max().unwrap_or_default();
         100.0 * most as f64 / self.connections.iter().sum::<u64>().max(1) as f64
     }
 
@@ -62,7 +63,7 @@ impl Arrivals {
         let total = |numbers: &[u64]| numbers.iter().sum::<u64>();
         let _ = writeln!(
             text,
-            "  {} connections, {} requests; the fullest tenth of a second has {:.1} % of the connections",
+            "  {} connections, {} requests; the fullest fifth of a second has {:.1} % of the connections",
             total(&self.connections),
             total(&self.requests),
             self.fullest()

@@ -98,7 +98,7 @@ fn a_hundred_come_back_one_after_the_other() {
             // One each, over which all watches go; some retries are the machine's.
             let connections: u64 = arrivals.connections.iter().sum();
             assert!(connections <= 3 * herd.watches() / 4, "{blow:?}: {connections} connections");
-            // An even spread over the first window of 1.4 s has 7 % in each step, and 15 % at most by chance; a machine that
+            // An even spread over the first window of 1.4 s has 14 % in two steps, and 30 % at most by chance; a machine that
             // stalls lets some of them in together.
             assert!(arrivals.fullest() < 60.0, "{blow:?}: they come together\n{}", arrivals.histogram());
         }
@@ -138,9 +138,9 @@ fn herd() {
     drop(flock);
     let control = after_a_fixed_wait(&cluster, watchers);
     println!("after Restart, clients that wait {FIXED_WAIT:?} without jitter\n{}", control.histogram());
-    let good = worst <= 20.0 && control.fullest() > 50.0;
+    let good = worst <= 30.0 && control.fullest() > 80.0;
     println!(
-        "{} at most 20 % of the connections in a tenth of a second: {worst:.1} %; without jitter {:.1} %",
+        "{} at most 30 % of the connections in a fifth of a second: {worst:.1} %; without jitter {:.1} %",
         if good { "PASS" } else { "FAIL" },
         control.fullest()
     );
