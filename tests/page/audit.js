@@ -71,6 +71,7 @@
     bad: [...texts, ...shapes].filter((item) => item.ratio < item.needed),
     least: Math.min(...texts.map((item) => item.ratio)),
     smallest: Math.min(...texts.map((item) => item.size)),
+    tallest: Math.max(0, ...[...document.querySelectorAll(".flips time")].map((time) => time.getClientRects().length)),
     scripts: document.scripts.length,
     lanes: rects.map((r) => r.getAttribute("class") + "@" + Math.floor(r.getAttribute("y") / 10)),
     slimmest: Math.min(...rects.map((r) => r.getBoundingClientRect().width)),

@@ -27,6 +27,8 @@ pub(crate) struct Look {
     bad: Vec<serde_json::Value>,
     least: f64,
     smallest: f64,
+    /// Lines of the tallest time among the flips.
+    tallest: usize,
     scripts: usize,
     pub(crate) lanes: Vec<String>,
     slimmest: Option<f64>,
@@ -83,6 +85,7 @@ fn keeps_the_rules(name: &str, look: &Look, tab: &Tab<'_>, url: &str) {
     assert!(look.bad.is_empty(), "{name}: too little contrast: {:#?}", look.bad);
     assert!(look.smallest >= 11.0, "{name}: text of {} px", look.smallest);
     assert!(look.slimmest.is_none_or(|width| width >= 0.75), "{name}: a segment of {:?} px", look.slimmest);
+    assert!(look.tallest <= 2, "{name}: a time on {} lines", look.tallest);
     assert_eq!(look.scripts, 0, "{name}");
     assert!(look.times.iter().all(|time| time.ends_with('Z')), "{name}: {:?}", look.times);
     let outline =
