@@ -145,3 +145,18 @@ fn an_outage_is_over_when_something_newer_was_shown() {
     assert!(!story.stale(43.1), "fair weather again");
     assert!(!story.fresh(&ready, 43.1));
 }
+
+#[test]
+fn a_word_that_may_be_a_guess_ends_no_outage() {
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    story.write(&cordoned, 5.0);
+    assert!(story.fresh(&cordoned, 6.0));
+    story.breaks(Reach::Nothing, 10.0);
+    story.heals(40.0);
+    story.write(&ready, 40.1);
+    assert!(story.probe(Kind::NodeCheck, stale_answer(Kind::NodeCheck), 40.5), "OK: ready, or not known");
+    assert!(!story.oracle.recovery(story.start + at(40.6)).unwrap().1);
+    assert!(story.stale(41.0), "not yet back");
+    assert!(story.fresh(&ready, 41.5) && !story.stale(41.6));
+}
