@@ -33,7 +33,8 @@ CREDENTIALS
   Credential plugins (exec) are not run: the image has no programs.
 
 ENVIRONMENT
-  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME.
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
+  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
 
 EXAMPLES
   nodegate --node-name worker-1                          # with KUBECONFIG set
@@ -44,7 +45,7 @@ EXAMPLES
 
 EXIT CODES
   0  ended by SIGTERM or SIGINT
-  1  could not start, e.g. the port is taken
+  1  could not start, e.g. the port is taken; or a second signal ended a shutdown at once
   2  a setting is wrong; every wrong one is named on a line of its own
   nodegate status ends with the verdict: 0 to 2, and 3 if nothing is known"
 )]
@@ -91,7 +92,7 @@ pub(crate) struct Args {
     )]
     pub(crate) metrics_addr: String,
 
-    /// How many connections may be open at once; above that the one idle for longest is closed
+    /// How many connections may be open at once, on each port by itself; above that the one idle for longest is closed
     #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value = "1024")]
     pub(crate) max_connections: String,
 

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// The most Services: each costs the API server a connection from every node.
+/// The most Services: each costs the API server a watch from every node.
 const MAX_SERVICES: usize = 16;
 
 /// Everything nodegate can be told.

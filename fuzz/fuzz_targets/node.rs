@@ -1,4 +1,4 @@
-//! A Node from any JSON: its facts through kube's client, and a verdict that obeys the table of DESIGN section 3.
+//! A Node from any JSON: its facts through kube's client, and a verdict that obeys the table below.
 #![no_main]
 
 use bytes::Bytes;
@@ -34,7 +34,7 @@ libfuzzer_sys::fuzz_target!(|json: &[u8]| {
     assert_eq!((later.status, &check_reply(&later)["checks"][0]["stale"]), (200, &Value::Bool(true)));
 });
 
-/// DESIGN section 3, once more and from the JSON itself. `None` where the API would never have it so.
+/// The readiness rules (docs/checks.md) once more, and from the JSON itself. `None` where the API would never have it so.
 fn oracle(node: &Value) -> Option<String> {
     let plain = |value: &Value| matches!(value, Value::Null | Value::Object(_));
     let (meta, spec, status) = (&node["metadata"], &node["spec"], &node["status"]);

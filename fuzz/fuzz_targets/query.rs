@@ -40,7 +40,7 @@ libfuzzer_sys::fuzz_target!(|raw: &str| {
     }
 });
 
-/// The names that a query means, by the words of DESIGN: percent-decoded, empty ones ignored, repeated ones once.
+/// The names that a query means, decoded once more: percent-decoded, empty ones ignored, repeated ones once.
 fn names(raw: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for pair in raw.split('&') {

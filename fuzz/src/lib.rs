@@ -51,7 +51,7 @@ pub fn ask(board: &Board, raw: &str, now: Moment) -> Reply {
     }
 }
 
-/// Everything that DESIGN promises of any answer to `/health`; gives its JSON.
+/// Everything that is promised of any answer to `/health`; gives its JSON.
 pub fn check_reply(reply: &Reply) -> Value {
     let text = std::str::from_utf8(&reply.body).expect("JSON is UTF-8");
     let json: Value = serde_json::from_str(text).expect("the answer is JSON");

@@ -119,7 +119,7 @@ pub(crate) fn malformed_lists() -> Row {
 }
 
 /// Probes in more than the five seconds after which a watch counts as one that lasted, and is replaced without a pause.
-const LASTING: usize = 300;
+pub(crate) const LASTING: usize = 300;
 
 /// The connection is fine and new watches would be, too: only the question whether there is news tells.
 pub(crate) fn all_watches_deaf() -> Row {

@@ -3,7 +3,7 @@
 use crate::common::agent::Agent;
 use crate::scene::{FRESH, Scene};
 use crate::table::Row;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -15,8 +15,8 @@ pub(crate) fn idle() -> Row {
     const OTHERS: u64 = 2_000;
     const MAX_CONNECTIONS: f64 = 1024.0;
     let mut scene = Scene::patient();
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let clients = CLIENTS.min(allowed.saturating_sub(OTHERS));
+    let clients = CLIENTS.min(descriptors(CLIENTS + OTHERS).saturating_sub(OTHERS));
+    assert!(clients > 2 * 1024, "the limit of descriptors is too low for this: ulimit -n {}", CLIENTS + OTHERS);
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
     let held: Vec<TcpStream> = scene.fault(|scene| {
         let come = |number: u64| {
@@ -40,6 +40,16 @@ pub(crate) fn idle() -> Row {
     let mut row = scene.row(&[FRESH]);
     row.trail.push(format!("({clients} clients)"));
     row
+}
+
+/// Lets this process have so many descriptors if it may; says how many it has.
+fn descriptors(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Some(limit.maximum.unwrap_or(u64::MAX).min(wanted)).max(limit.current);
+    if limit.current.is_some() {
+        setrlimit(Resource::Nofile, Rlimit { current: raised, ..limit }).unwrap();
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// They send their requests byte by byte, and are cut five to seven seconds after they began.

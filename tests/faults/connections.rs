@@ -7,7 +7,7 @@ use crate::simulator::Simulator;
 use crate::table::Row;
 use std::time::Duration;
 
-/// DESIGN, section 4: a connection whose packets vanish is noticed and replaced within this time.
+/// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.
 pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 
 pub(crate) fn killed_and_restarted() -> Row {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Short, so that outages are, too; the Lease moves twice a second to match.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
-/// DESIGN, section 4: how much later than that at most.
+/// How much later than that at most.
 const GRACE: Duration = Duration::from_secs(1);
 /// The agent does not listen before its first list, however busy the machine is.
 pub(crate) const SYNCED: &str = "--startup-grace=60s";

@@ -3,6 +3,7 @@
 use crate::common::agent::Agent;
 use crate::common::cluster::NODE;
 use crate::common::poll::until;
+use crate::answers::LASTING;
 use crate::scene::{Scene, cluster};
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
@@ -11,8 +12,8 @@ fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
     let mut scene = Scene::with(cluster(), &[]);
     let sim = scene.cluster.sim.clone();
     assert_eq!(sim.counters().read().connections, 1);
-    // Watches that have lived for a while are resumed without a word.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    // Watches that have lived for a while, five seconds, are resumed without a word.
+    scene.prober.wait(LASTING);
     for resource in ["nodes", "leases"] {
         sim.close_watches(Some(resource));
         until("the watch to be resumed", || (sim.counters().read().watches == 2).then_some(()));

@@ -6,7 +6,7 @@ use crate::scene::Scene;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-/// DESIGN: ten thousand.
+/// Ten times what the agent has room for.
 const MANY: usize = 10_000;
 /// The default of --max-connections.
 const CAP: f64 = 1024.0;

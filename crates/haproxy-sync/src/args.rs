@@ -39,7 +39,8 @@ CREDENTIALS
   Credential plugins (exec) are run.
 
 ENVIRONMENT
-  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME.
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
+  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
 
 EXAMPLES
   nodegate-haproxy --print                                            # what would be written, to stdout

@@ -33,7 +33,7 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 /// A turn of the runtime.
 const TASK_GONE: Duration = Duration::from_millis(1);
 
-/// DESIGN: 8 KiB of headers. It is also hyper's smallest buffer.
+/// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
 const HEADER_BYTES: usize = 8192;
 
 /// Why serving could not start.
