@@ -48,7 +48,7 @@ soak: ## An hour of 1,000 probes a second, an event a second and an outage a min
 	@SOAK="$(SOAK)" SOAK_AGENT=target/release/nodegate \
 	  cargo test --quiet --locked --test soak -- --ignored --exact soak --nocapture
 
-herd: ## A thousand watchers lose their API server together: when do they come back? (HERD=1000 HERD_MINUTES=3)
+herd: ## A thousand watchers lose their API server together: when do they come back? (half an hour; HERD=1000 HERD_MINUTES=20)
 	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
 	  cargo test --profile quick --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
 

@@ -13,6 +13,7 @@ use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
 use nodegate_server::{Activate, App, BindError, Metrics, ServeError, Wiring};
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::timeout_at;
 
 /// Why nodegate could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
 
     let background = runtime("background runtime")?;
     let runner = probes.start(&board, timeline, background.handle(), &always_running);
+    let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = App::new(Wiring {
         board: board.clone(),
@@ -79,12 +82,18 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timekeeper = timekeeper::run(board.clone(), beats, timeline, open);
     thread::Builder::new()
         .name("background".to_owned())
-        .spawn(move || background.block_on(in_background(watch, startup, timekeeper)))
+        .spawn(move || forever(&background, in_background(watch, startup, timekeeper)))
         .map_err(starting("background thread"))?;
 
     runtime("server runtime")?.block_on(async {
-        let shutdown = Shutdown::listen()?;
-        wait_for_truth(&board, started, settings.startup_grace).await;
+        let mut shutdown = Shutdown::listen()?;
+        tokio::select! {
+            () = wait_for_truth(&board, started, first_results, settings.startup_grace) => {}
+            () = shutdown.next() => {
+                tracing::info!("shutting down before it has listened");
+                return Ok(());
+            }
+        }
         let agent_port = settings.ports.agent_port;
         let ports = Ports::bind(settings.ports)?;
         board.open(timeline.at(Instant::now()), SystemTime::now());
@@ -125,20 +134,41 @@ async fn in_background(
     }
 }
 
-/// Waits for the first sync, so that no load balancer sees an answer that nobody knows to be true; but not for longer
-/// than the grace, nor for credentials that are not there.
-async fn wait_for_truth(board: &Board, mut started: watch::Receiver<Startup>, grace: Duration) {
+/// Blocks on what never ends. Should it end all the same, by a panic (whose message is on stderr by now), an agent without
+/// it would fail open for ever: it is for whoever started the agent to start another.
+fn forever(background: &Runtime, tasks: impl Future<Output = ()>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks)));
+    tracing::error!("the background tasks have ended");
+    std::process::exit(1);
+}
+
+/// How long the first results of local checks are waited for at least: as long as a run may take unless it is set. A load
+/// balancer that asked any sooner would have to wait for them, too, and the agent before this one still answers.
+const FIRST_RESULTS: Duration = Duration::from_secs(5);
+
+/// Waits for the first sync and the first results of the local checks that always run, so that no load balancer sees an
+/// answer that nobody knows to be true; but not for longer than the grace, nor for credentials that are not there.
+async fn wait_for_truth(
+    board: &Board,
+    mut started: watch::Receiver<Startup>,
+    first_results: impl Future<Output = ()>,
+    grace: Duration,
+) {
     if board.node_name().is_none() {
         tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
         return;
     }
-    match tokio::time::timeout(grace, started.wait_for(|reached| *reached != Startup::Connecting)).await {
+    let began = tokio::time::Instant::now();
+    match timeout_at(began + grace, started.wait_for(|reached| *reached != Startup::Connecting)).await {
         Ok(Ok(reached)) if *reached == Startup::Synced => {}
         Ok(_) => tracing::warn!("no Kubernetes client: answering without it, and trying again"),
         Err(_) => tracing::warn!(
             grace_ms = grace.as_millis(),
             "no answer from the API server yet: listening without it"
         ),
+    }
+    if timeout_at(began + grace.max(FIRST_RESULTS), first_results).await.is_err() {
+        tracing::warn!("a local check has no first result yet: listening without it");
     }
 }
 

@@ -4,7 +4,6 @@
 
 mod agent;
 mod args;
-mod logging;
 mod ports;
 mod services;
 mod settings;
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_SETTING);
         }
     };
-    logging::init(settings.log_format, std::mem::take(&mut settings.log_filter));
+    nodegate_logging::init(settings.log_format, std::mem::take(&mut settings.log_filter));
     match agent::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,9 +1,9 @@
 //! Settings, parsed once and valid from there on.
 
 use crate::args::Args;
-use crate::logging::{LogFilter, LogFormat};
 use crate::ports::PortSettings;
 use crate::services::KUBE_PROXY;
+use nodegate_logging::{LogFilter, LogFormat};
 use nodegate_probes::{HostRoot, OwnChecks, Probes, Settings as ProbeSettings};
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use std::fmt::Display;
@@ -51,7 +51,7 @@ impl Settings {
     pub(crate) fn parse(args: &Args) -> Result<Self, Vec<String>> {
         let mut wrong = Mistakes::default();
         let own = own_checks(args, &mut wrong);
-        let probe_settings = ProbeSettings::parse_with(&args.check, &own).unwrap_or_else(|bad| {
+        let probe_settings = ProbeSettings::parse_with(&given(&args.check), &own).unwrap_or_else(|bad| {
             wrong.0.extend(bad.0.iter().map(|error| format!("--check (NODEGATE_CHECK) {error}")));
             ProbeSettings::default()
         });
@@ -164,10 +164,15 @@ fn ports(args: &Args, wrong: &mut Mistakes) -> Option<PortSettings> {
     })
 }
 
+/// What a list really holds: an empty variable is one that is not set, and a separator may end it.
+fn given(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect()
+}
+
 /// The Services to watch, each once.
 fn services(texts: &[String]) -> Result<Vec<ServiceName>, String> {
     let mut names = Vec::new();
-    for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+    for text in given(texts) {
         let name: ServiceName = text.parse().map_err(|takes| format!("{text:?}: {takes}"))?;
         if !names.contains(&name) {
             names.push(name);
@@ -197,10 +202,10 @@ fn policy(args: &Args, wrong: &mut Mistakes) -> Option<Policy> {
 
 fn own_checks(args: &Args, wrong: &mut Mistakes) -> OwnChecks {
     let mut own = OwnChecks::default();
-    for text in &args.http_check {
+    for text in given(&args.http_check) {
         wrong.parse("http-check", "NODEGATE_HTTP_CHECK", text, |text| own.add_http(text));
     }
-    for text in &args.tcp_check {
+    for text in given(&args.tcp_check) {
         wrong.parse("tcp-check", "NODEGATE_TCP_CHECK", text, |text| own.add_tcp(text));
     }
     own

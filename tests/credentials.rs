@@ -5,6 +5,7 @@ mod common;
 use common::agent::Agent;
 use common::cluster::{Cluster, NODE};
 use std::fs;
+use std::process::Command;
 
 const STALE_AFTER: &str = "--stale-after=4s";
 
@@ -26,6 +27,24 @@ fn a_rotated_token_file_is_followed() {
     cluster.sim.reset_connections();
     cluster.kubectl(&["cordon", NODE]);
     agent.wait_reason("Unschedulable");
+}
+
+/// Many a host names a proxy for what is outside of the cluster.
+#[test]
+fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
+    let cluster = Cluster::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.arg(STALE_AFTER).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+    command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("https_proxy", "http://127.0.0.1:9");
+    Agent::launch(command).wait_ready();
+
+    let direct = fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let proxied = direct.replace("    server:", "    proxy-url: http://127.0.0.1:9\n    server:");
+    assert_ne!(proxied, direct);
+    fs::write(cluster.kubeconfig(), proxied).unwrap();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
+    assert_eq!(agent.logged("the kubeconfig's proxy-url is not supported"), 1, "{}", agent.log_text());
 }
 
 #[test]

@@ -109,6 +109,17 @@ fn all_mistakes_are_named_in_one_go() {
     }
 }
 
+/// What a template renders for a value that it was not given.
+#[test]
+fn an_empty_variable_is_one_that_is_not_set() {
+    let lists = ["NODEGATE_CHECK", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK", "NODEGATE_CHECKS"];
+    let others = ["NODEGATE_WATCH_SERVICE", "NODEGATE_ALLOW_FROM", "NODEGATE_METRICS_ADDR", "RUST_LOG"];
+    let empty: Vec<(&str, &str)> = lists.into_iter().chain(others).map(|name| (name, "")).collect();
+    refuses(&["--stale-after=x"], &empty, &["--stale-after"]);
+    let ended: Vec<(&str, &str)> = lists.into_iter().take(3).map(|name| (name, ";")).collect();
+    refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
+}
+
 #[test]
 fn unknown_flags_and_arguments_are_one_line_too() {
     refuses(&["--stale-aftr=1s"], &[], &["--stale-aftr", "--stale-after"]);

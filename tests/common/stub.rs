@@ -11,6 +11,8 @@ use std::time::Duration;
 pub enum Act {
     /// Sends this and closes.
     Say(String),
+    /// The same, after a while.
+    SayLate(Duration, String),
     /// Accepts, and says nothing for as long as the other side waits.
     Hang,
 }
@@ -44,6 +46,10 @@ impl Stub {
                 held.retain_mut(is_open);
                 match act.lock().unwrap().clone() {
                     Act::Say(text) => say(&mut stream, &text),
+                    Act::SayLate(after, text) => {
+                        std::thread::sleep(after);
+                        say(&mut stream, &text);
+                    }
                     Act::Hang => held.push(stream),
                 }
             }

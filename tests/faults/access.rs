@@ -2,9 +2,11 @@
 
 use crate::common::agent::Agent;
 use crate::common::cluster::NODE;
-use crate::scene::{FRESH, STALE, SYNCED, Scene, cluster};
+use crate::common::poll::until;
+use crate::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use crate::table::Row;
 use nodegate_kube_sim::{Effect, Scope};
+use std::time::Instant;
 
 pub(crate) fn token_rotated() -> Row {
     let mut scene = Scene::start();
@@ -14,6 +16,7 @@ pub(crate) fn token_rotated() -> Row {
     });
     scene.fails_open();
     scene.restarts("unauthorized");
+    scene.logged_once(r#"the watch fails for another reason resource="nodes" reason="unauthorized""#);
     scene.heal(|scene| {
         let config = scene.cluster.sim.kubeconfig_for("new-token");
         std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
@@ -34,6 +37,11 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
     });
     scene.fails_open();
     scene.restarts("forbidden");
+    // Whoever may still watch is left alone.
+    let lists = |agent: &Agent| agent.metric(r#"nodegate_api_requests_total{verb="list",code="200"}"#);
+    let (before, refused) = (lists(&scene.agent), restarts(&scene.agent, "forbidden"));
+    until("more refusals", || (restarts(&scene.agent, "forbidden") >= refused + 2.0).then_some(()));
+    assert_eq!(lists(&scene.agent), before, "the Lease is listed again with each attempt");
     scene.heal(|scene| scene.cluster.sim.faults().remove(forbidden));
     scene.lost_watch_is_logged_once();
     scene.recovers(FRESH);
@@ -41,16 +49,25 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
 }
 
 pub(crate) fn rbac_forbids_leases() -> Row {
-    let cluster = cluster();
-    cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
+    let (cluster, began) = (cluster(), Instant::now());
+    let leases = || Scope::all().resources(&["leases"]);
+    // What is wrong at first must not keep it from saying what is wrong then.
+    let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
     let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=10s", SYNCED]);
     agent.wait_ready();
+    let failed = r#"nodegate_watch_restarts_total{resource="leases",reason="server-error"}"#;
+    until("a failed list of Leases", || agent.metric(failed));
+    cluster.sim.faults().add(Effect::Forbidden.on(leases()));
+    cluster.sim.faults().remove(first);
     let mut scene = Scene::probed(cluster, agent);
     scene.fault(|_| {});
     scene.logged_once("not allowed to watch the node's Lease");
     let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
     let questions = "questions in place of heartbeats";
     scene.notices_itself(questions, |agent| agent.metric(asked).filter(|count| *count >= 2.0));
+    // Every 8 s at most, and one is on its way.
+    let (count, seconds) = (scene.agent.metric(asked).unwrap_or_default(), began.elapsed().as_secs_f64());
+    assert!(count <= seconds / 8.0 + 1.0, "{count} questions in {seconds} s");
     scene.logged_once("not allowed to watch the node's Lease");
     scene.never_stale();
     scene.goes_on();

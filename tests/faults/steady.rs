@@ -1,10 +1,11 @@
 //! What the faults must not cost when there is none.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::NODE;
-use crate::common::poll::until;
 use crate::answers::LASTING;
-use crate::scene::{Scene, cluster};
+use crate::common::agent::Agent;
+use crate::common::cluster::{Cluster, NODE};
+use crate::common::poll::until;
+use crate::scene::{STALE_AFTER_ARG, Scene, cluster};
+use std::time::Duration;
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
 #[test]
@@ -21,6 +22,19 @@ fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
     assert_eq!(sim.counters().read().connections, 1);
     assert_eq!(scene.agent.logged("watch lost"), 0, "{}", scene.agent.log_text());
     scene.goes_on();
+}
+
+/// With a short --stale-after there are questions between any two renewals of the Lease; it is not silent for that.
+#[test]
+fn a_lease_that_is_renewed_in_time_is_not_taken_for_silent() {
+    let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_secs(5)));
+    let scene = Scene::with(cluster, &[STALE_AFTER_ARG]);
+    let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
+    until("questions", || scene.agent.metric(asked).filter(|count| *count >= 3.0));
+    for resource in ["nodes", "leases"] {
+        let deaf = format!(r#"nodegate_watch_restarts_total{{resource="{resource}",reason="deaf"}}"#);
+        assert_eq!(scene.agent.metric(&deaf), Some(0.0), "{}", scene.agent.log_text());
+    }
 }
 
 #[test]

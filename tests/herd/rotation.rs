@@ -10,12 +10,20 @@ const WATCH_SECONDS: RangeInclusive<u32> = 200..=900;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Counts requests minute by minute.
+/// Requests a minute if they come evenly.
+fn even(watchers: usize) -> f64 {
+    let each: f64 =
+        WATCH_SECONDS.map(|seconds| 60.0 / f64::from(seconds)).sum::<f64>() / WATCH_SECONDS.count() as f64;
+    watchers as f64 * WATCHES as f64 * each
+}
+
+/// Counts requests minute by minute. The watches of a herd that has just come back began together, the worst case.
 pub fn measure(sim: &Sim, watchers: usize, minutes: u64) {
     println!(
         "steady state, measured: {watchers} watchers\n  {:>6} {:>8} {:>11} {:>9}",
         "minute", "requests", "connections", "watches"
     );
+    let mut most = 0;
     for minute in 1..=minutes {
         let (began, before) = (Instant::now(), sim.counters().read());
         std::thread::sleep(MINUTE.saturating_sub(began.elapsed()));
@@ -23,15 +31,15 @@ pub fn measure(sim: &Sim, watchers: usize, minutes: u64) {
         let requests = after.total() - before.total();
         let connections = after.connections_accepted - before.connections_accepted;
         println!("  {minute:>6} {requests:>8} {connections:>11} {:>9}", after.watches);
+        most = most.max(requests);
     }
-    println!();
+    println!("  most in a minute: {most}; an even rate is {:.0}\n", even(watchers));
+    assert!((most as f64) < 2.0 * even(watchers), "the rate is not even");
 }
 
 /// Reckons two hours ahead for agents whose sessions all began within ten seconds, the worst case.
 pub fn reckon(watchers: usize) {
-    let each: f64 =
-        WATCH_SECONDS.map(|seconds| 60.0 / f64::from(seconds)).sum::<f64>() / WATCH_SECONDS.count() as f64;
-    let even = watchers as f64 * WATCHES as f64 * each;
+    let even = even(watchers);
     println!("steady state, reckoned for a start within 10 s; an even rate is {even:.0} requests a minute");
     println!("  {:>12} {:>18} {:>28}", "minutes", "most in a minute", "if drawn from 500 to 600 s");
     let minutes = resumptions(watchers, &WATCH_SECONDS, 120);

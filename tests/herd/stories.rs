@@ -122,7 +122,7 @@ fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
 #[ignore = "takes minutes: make herd"]
 fn herd() {
     let watchers = setting("HERD", 1000);
-    let minutes: u64 = setting("HERD_MINUTES", 3);
+    let minutes: u64 = setting("HERD_MINUTES", 20);
     let began = Instant::now();
     let herd = Herd::gather(watchers);
     println!("{watchers} watchers are watching after {:.1} s\n", began.elapsed().as_secs_f64());

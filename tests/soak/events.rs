@@ -6,6 +6,8 @@ use nodegate_kube_sim::Sim;
 use serde_json::json;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const OTHER_TAINT: &str = "example.com/maintenance";
+const OTHER_LABEL: &str = "example.com/rack";
 /// Share of the events that take something back, so that the Node is Ready often enough.
 const UNDO: f64 = 0.4;
 
@@ -29,8 +31,8 @@ pub enum Event {
 pub enum Noise {
     Heartbeat,
     Images,
-    OtherTaint(bool),
-    OtherLabel(bool),
+    OtherTaint,
+    OtherLabel,
 }
 
 /// Draws events.
@@ -56,12 +58,11 @@ impl Events {
         if let (false, true) = (undo.is_empty(), self.random.f64() < UNDO) {
             return undo[self.random.usize(..undo.len())].clone();
         }
-        let on = self.random.bool();
         match self.random.u32(..20) {
             0..3 => Event::Cordon(!truth.unschedulable),
             3 | 4 => Event::Ready(Ready::False(self.reason("KubeletNotReady"))),
             5 => Event::Ready(Ready::Unknown(self.reason("NodeStatusUnknown"))),
-            6 => Event::Ready(Ready::Missing),
+            6 if truth.ready != Ready::Missing => Event::Ready(Ready::Missing),
             7 | 8 => {
                 let key = DRAIN_TAINTS[self.random.usize(..DRAIN_TAINTS.len())];
                 Event::Taint(key, !truth.taints.contains(key))
@@ -70,10 +71,10 @@ impl Events {
             10 => Event::DiskPressure(!truth.disk_pressure),
             11 => Event::Deleting,
             12 => Event::Delete,
-            13 | 14 => Event::Noise(Noise::Heartbeat),
-            15 | 16 => Event::Noise(Noise::Images),
-            17 => Event::Noise(Noise::OtherTaint(on)),
-            _ => Event::Noise(Noise::OtherLabel(on)),
+            13 | 14 => Event::Noise(Noise::Images),
+            15 | 16 => Event::Noise(Noise::OtherTaint),
+            17 | 18 => Event::Noise(Noise::OtherLabel),
+            _ => Event::Noise(Noise::Heartbeat),
         }
     }
 
@@ -158,6 +159,12 @@ impl Event {
     }
 }
 
+/// Whether the Node has something of this name there.
+fn has(sim: &Sim, place: &str, name: &str) -> bool {
+    let node = sim.get("nodes", "", NODE).unwrap_or_default();
+    node.pointer(place).is_some_and(|there| there.to_string().contains(name))
+}
+
 impl Noise {
     fn perform(self, sim: &Sim) -> bool {
         match self {
@@ -173,9 +180,12 @@ impl Noise {
                     images.rotate_left(one);
                 }
             }),
-            Self::OtherTaint(true) => sim.taint(NODE, "example.com/maintenance", "soon", "PreferNoSchedule"),
-            Self::OtherTaint(false) => sim.untaint(NODE, "example.com/maintenance"),
-            Self::OtherLabel(on) => sim.label(NODE, "example.com/rack", on.then_some("r1")),
+            Self::OtherTaint if has(sim, "/spec/taints", OTHER_TAINT) => sim.untaint(NODE, OTHER_TAINT),
+            Self::OtherTaint => sim.taint(NODE, OTHER_TAINT, "soon", "PreferNoSchedule"),
+            Self::OtherLabel => {
+                let value = (!has(sim, "/metadata/labels", OTHER_LABEL)).then_some("r1");
+                sim.label(NODE, OTHER_LABEL, value)
+            }
         }
     }
 }

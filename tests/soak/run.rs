@@ -10,6 +10,7 @@ use crate::outage::{Outage, Site};
 use crate::prober::{Doors, Prober};
 use crate::report::{Report, Row};
 use crate::truth::Truth;
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -183,10 +184,18 @@ impl Soak {
     }
 
     fn perform(&mut self, event: &Event) {
+        let before = self.version();
         self.truth = event.after(&self.truth);
         self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
         event.perform(&self.site.cluster.sim);
         self.oracle.lock().unwrap().changed(Instant::now());
+        // The API server tells nobody of a write after which all is as it was; the oracle takes each event for a proof.
+        assert_ne!(self.version(), before, "{event:?} has changed nothing");
+    }
+
+    fn version(&self) -> Option<Value> {
+        let mut node = self.site.cluster.sim.get("nodes", "", NODE)?;
+        Some(node["metadata"]["resourceVersion"].take())
     }
 
     fn weather(&mut self) {

@@ -3,7 +3,6 @@
 //! Arguments, wiring and signals; everything else is in the library.
 
 mod args;
-mod logging;
 mod settings;
 
 use clap::Parser;
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_SETTING);
         }
     };
-    logging::init(settings.log_format, std::mem::take(&mut settings.log_filter));
+    nodegate_logging::init(settings.log_format, std::mem::take(&mut settings.log_filter));
     match run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

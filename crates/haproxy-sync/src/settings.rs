@@ -1,7 +1,6 @@
 //! Settings, parsed once and valid from there on.
 
 use crate::args::Args;
-use crate::logging::{LogFilter, LogFormat};
 use nodegate_haproxy_sync::applier::{Reloader, Tools};
 use nodegate_haproxy_sync::config_file::ConfigFile;
 use nodegate_haproxy_sync::master::Master;
@@ -10,6 +9,7 @@ use nodegate_haproxy_sync::policy::{Check, LocalCheck, MaxRemoval, Policy};
 use nodegate_haproxy_sync::socket::Runtime;
 use nodegate_haproxy_sync::sync::Setup;
 use nodegate_haproxy_sync::watch::Scope;
+use nodegate_logging::{LogFilter, LogFormat};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;

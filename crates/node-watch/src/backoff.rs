@@ -30,10 +30,6 @@ impl Backoff {
 
     /// The next wait.
     pub fn wait(&mut self) -> Duration {
-        self.next()
-    }
-
-    pub(crate) fn next(&mut self) -> Duration {
         let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(fastrand::f64());
         self.window = (self.window * 2).min(LONGEST);
         wait
@@ -51,12 +47,12 @@ mod tests {
 
     #[test]
     fn waits_are_spread_bounded_and_grow() {
-        let firsts: Vec<Duration> = (0..1000).map(|_| Backoff::new().next()).collect();
+        let firsts: Vec<Duration> = (0..1000).map(|_| Backoff::new().wait()).collect();
         assert!(firsts.iter().all(|wait| (SHORTEST..=FIRST).contains(wait)));
         let early = firsts.iter().filter(|wait| **wait < FIRST / 2).count();
         assert!((300..700).contains(&early), "{early} of 1000 in the first half");
         let mut backoff = Backoff::new();
-        let waits: Vec<Duration> = (0..100).map(|_| backoff.next()).collect();
+        let waits: Vec<Duration> = (0..100).map(|_| backoff.wait()).collect();
         assert!(waits.iter().all(|wait| *wait <= LONGEST));
         assert!(waits[10..].iter().any(|wait| *wait > LONGEST / 2));
     }

@@ -1,16 +1,17 @@
 //! Builds the Kubernetes client: whose credentials, which timeouts, and the layer that sees every byte.
 //!
-//! A client is built anew for each attempt, from the files as they are then. Rotated tokens, CAs and client
-//! certificates need no watching of their own, and no connection outlives the credentials it was opened with for longer
-//! than its watch.
+//! A client is built anew for each attempt, from the files as they are then: rotated tokens, CAs and client certificates
+//! need no watching of their own. A session keeps its client until it fails, which it does when the API server takes its
+//! certificate no longer; a token file is read for each request.
 //!
 //! One client serves both watches, over HTTP/2 on one connection where the server speaks it (every API server does, over
 //! TLS). What befalls the connection then befalls both: the Lease's heartbeat proves that the Node's watch is heard, too,
 //! even if something in between answers the kernel's questions for a server that is long gone.
 
 use crate::credentials::{CredentialError, Credentials, Kubes, Own};
-use crate::ear::{Ear, EarService};
-use crate::pulse::{PulseLayer, Stream};
+use crate::ear::{Ear, OneStream};
+use crate::hearing::{HearingService, Listener};
+use crate::pulse::{Pulse, Stream};
 use crate::resolver::Resolver;
 use bytes::Bytes;
 use http::header::USER_AGENT;
@@ -22,12 +23,12 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
-use kube::config::{InClusterError, KubeConfigOptions, KubeconfigError};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::sync::Arc;
 use std::time::Duration;
 use tower::util::BoxCloneService;
-use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,47 +81,50 @@ async fn config() -> Result<Config, ClientError> {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
-    Config::from_kubeconfig(&KubeConfigOptions::default())
-        .await
-        .map_err(|error| ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) })
+    let kubeconfig = async {
+        let kubeconfig = Kubeconfig::read()?;
+        let asks_for_proxy = asks_for_proxy(&kubeconfig);
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok((config, asks_for_proxy))
+    };
+    match kubeconfig.await {
+        Ok((_, true)) => Err(ClientError::Proxy),
+        Ok((config, false)) => Ok(config),
+        Err(error) => Err(ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) }),
+    }
 }
 
-/// What reaches the API server, before anybody looks at what passes.
-type Transport = HyperClient<HttpsConnector<HttpConnector<Resolver>>, Body>;
-/// The same with somebody who does.
-pub(crate) type Seen = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+/// Whether the kubeconfig itself names a proxy. kube takes the one of `HTTPS_PROXY`, too, which many a host has set for
+/// what is outside of the cluster; the API server is asked directly.
+fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let context =
+        kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
+    let context = context.and_then(|named| named.context.as_ref());
+    let cluster =
+        context.and_then(|context| kubeconfig.clusters.iter().find(|named| named.name == context.cluster));
+    let cluster = cluster.and_then(|named| named.cluster.as_ref());
+    cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
+}
 
-/// A client whose every request and byte is seen by `pulse`.
-pub(crate) async fn build(pulse: PulseLayer) -> Result<Client, ClientError> {
-    assemble::<Own>(|transport| boxed(pulse.layer(transport))).await
+/// What reaches the API server, with somebody who listens.
+pub(crate) type Heard = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
+/// A client whose every request and byte is heard by `pulse`.
+pub(crate) async fn build(pulse: Pulse) -> Result<Client, ClientError> {
+    assemble::<Own>(pulse).await
 }
 
 /// The agent's client for a companion of its: the same timeouts and bounds, any credentials that kube knows, and an ear of
 /// its own.
 pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
-    assemble::<Kubes>(|transport| boxed(EarService::new(transport, ear))).await
+    assemble::<Kubes>(OneStream::new(ear)).await
 }
 
-fn boxed<S, B>(service: S) -> Seen
-where
-    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    BoxCloneService::new(
-        service.map_response(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
-    )
-}
-
-async fn assemble<C: Credentials>(see: impl FnOnce(Transport) -> Seen) -> Result<Client, ClientError> {
+async fn assemble<C: Credentials>(listener: impl Listener) -> Result<Client, ClientError> {
     let mut config = config().await?;
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
-    if config.proxy_url.is_some() {
-        return Err(ClientError::Proxy);
-    }
     let unusable = |error| ClientError::Unusable(Box::new(error));
     // No idle timeout: the pool would forget the shared connection, and a resumed watch would open another.
     let https = https(&config, C::tls(&config)?)?;
@@ -129,7 +133,9 @@ async fn assemble<C: Credentials>(see: impl FnOnce(Transport) -> Seen) -> Result
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build::<_, Body>(https);
-    let signed = C::sign(&config, see(hyper))?;
+    let heard = HearingService::new(hyper, listener);
+    let heard = heard.map_response(|response| response.map(BodyExt::boxed_unsync));
+    let signed = C::sign(&config, BoxCloneService::new(heard))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .layer(config.extra_headers_layer().map_err(unusable)?)

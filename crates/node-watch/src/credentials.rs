@@ -5,7 +5,7 @@
 //! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
 //! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
 
-use crate::client::{ClientError, Seen};
+use crate::client::{ClientError, Heard};
 use crate::tls::{self, TlsError};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
@@ -28,7 +28,7 @@ pub(crate) trait Credentials {
     /// Whom the client trusts, and its certificate if it has one.
     fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError>;
     /// Adds the token to every request if there is one.
-    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError>;
+    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError>;
 }
 
 /// The agent's means.
@@ -65,7 +65,7 @@ impl Credentials for Kubes {
         config.rustls_client_config().map_err(|error| ClientError::Unusable(Box::new(error)))
     }
 
-    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError> {
+    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError> {
         match config.auth_layer().map_err(|error| ClientError::Unusable(Box::new(error)))? {
             Some(layer) => Ok(BoxCloneService::new(layer.layer(service))),
             None => Ok(service),
@@ -79,7 +79,7 @@ impl Credentials for Own {
         Ok(tls::client_config(config).map_err(CredentialError::from)?)
     }
 
-    fn sign(config: &Config, service: Seen) -> Result<Seen, ClientError> {
+    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError> {
         let Some(token) = Token::of(&config.auth_info)? else { return Ok(service) };
         let token = Arc::new(token);
         Ok(BoxCloneService::new(service.map_request(move |mut request: http::Request<Body>| {
@@ -138,6 +138,10 @@ fn read(file: &Path) -> Result<HeaderValue, CredentialError> {
     let mut text = String::new();
     let read = File::open(file).and_then(|open| open.take(MAX_TOKEN).read_to_string(&mut text));
     read.map_err(|error| CredentialError::TokenFile(file.to_owned(), error))?;
+    if text.trim().is_empty() {
+        // Whoever writes it has just cut it off to begin anew.
+        return Err(CredentialError::TokenFile(file.to_owned(), io::ErrorKind::UnexpectedEof.into()));
+    }
     bearer(&text)
 }
 
@@ -165,6 +169,8 @@ mod tests {
         std::fs::write(&file, "two").unwrap();
         assert_eq!(token.header(), "Bearer two");
         assert!(token.header().is_sensitive());
+        std::fs::write(&file, "\n").unwrap();
+        assert_eq!(token.header(), "Bearer two");
         std::fs::write(&file, "two\nlines").unwrap();
         assert_eq!(token.header(), "Bearer two");
         std::fs::remove_file(&file).unwrap();

@@ -8,7 +8,7 @@ use crate::guard::BOOKMARK_OVERDUE;
 use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
 use crate::progress::Progress;
 use crate::proof::{Proof, StreamLife};
-use crate::pulse::{PulseLayer, Stream};
+use crate::pulse::{Pulse, Stream};
 use crate::reason::Reason;
 use crate::{NodeWatch, client};
 use futures::{TryStreamExt, future};
@@ -72,7 +72,7 @@ pub(crate) async fn node(
     let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
     let own = own_name(watch);
     loop {
-        let pulse = PulseLayer { proof: proof.clone(), metrics: watch.metrics.clone() };
+        let pulse = Pulse { proof: proof.clone(), metrics: watch.metrics.clone() };
         let ended = match client::build(pulse).await {
             Ok(client) => {
                 connecting.replace(Some(client.clone()));
@@ -84,8 +84,9 @@ pub(crate) async fn node(
             }
         };
         match ended.reason {
-            // It answered: what is refused to the Node's follower may be granted to the others.
-            Reason::Forbidden => connected(),
+            // It answered: what is refused to the Node's follower may be granted to the others, who stay where they are.
+            Reason::Forbidden if share.borrow().is_none() => connected(),
+            Reason::Forbidden => {}
             // On the old client the others would open a connection of their own.
             _ => drop(share.send_replace(None)),
         }
@@ -142,7 +143,8 @@ struct Follower<'a, Changed> {
     resource: &'static str,
     changed: Changed,
     backoff: Backoff,
-    failing: bool,
+    /// What has been said of this row of faults.
+    told: Vec<Reason>,
 }
 
 impl<'a, Changed> Follower<'a, Changed> {
@@ -153,7 +155,7 @@ impl<'a, Changed> Follower<'a, Changed> {
         resource: &'static str,
         changed: Changed,
     ) -> Self {
-        Self { watch, proof, stream, resource, changed, backoff: Backoff::new(), failing: false }
+        Self { watch, proof, stream, resource, changed, backoff: Backoff::new(), told: Vec::new() }
     }
 
     /// Follows on the shared client, forever, and moves to each new one.
@@ -196,10 +198,12 @@ impl<'a, Changed> Follower<'a, Changed> {
             }
             // The API server has just answered the guard, and every agent's guard asks at a time of its own.
             Reason::Deaf if ended.lasted > LASTING => Duration::ZERO,
-            _ => self.backoff.next(),
+            _ => self.backoff.wait(),
         };
         self.log(ended, wait);
-        self.failing = true;
+        if !self.told.contains(&ended.reason) {
+            self.told.push(ended.reason);
+        }
         tokio::time::sleep(wait).await;
     }
 
@@ -228,28 +232,34 @@ impl<'a, Changed> Follower<'a, Changed> {
         }
     }
 
-    /// The first fault of an episode is news, the rest are details.
+    /// The first fault of a row is news, and so is each other kind: an API server that was restarted may come back without
+    /// our rights. The rest are details.
     fn log(&self, ended: &Ended, wait: Duration) {
         let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
-        if let (false, Stream::Service(index), Reason::Forbidden) = (self.failing, self.stream, ended.reason)
-        {
-            let service = self.watch.board.catalog().services().nth(index);
-            tracing::warn!(
-                service = service.map(tracing::field::display),
-                error = ended.detail,
-                "not allowed to watch the Service's EndpointSlices: its check fails open; the rights are in \
-                 manifests/components/services"
-            );
-        } else if !self.failing && self.stream == Stream::Lease && ended.reason == Reason::Forbidden {
-            tracing::warn!(
-                error = ended.detail,
+        let error = &ended.detail;
+        match (self.stream, ended.reason) {
+            _ if self.told.contains(&ended.reason) => {
+                tracing::debug!(resource, reason, retry_ms, error, "watch failing");
+            }
+            (Stream::Service(index), Reason::Forbidden) => {
+                let service = self.watch.board.catalog().services().nth(index);
+                tracing::warn!(
+                    service = service.map(tracing::field::display),
+                    error,
+                    "not allowed to watch the Service's EndpointSlices: its check fails open; the rights are in \
+                     manifests/components/services"
+                );
+            }
+            (Stream::Lease, Reason::Forbidden) => tracing::warn!(
+                error,
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
-            );
-        } else if self.failing || self.stream == Stream::Lease {
+            ),
             // What befalls the Lease befalls the Node, whose line is enough.
-            tracing::debug!(resource, reason, retry_ms, error = ended.detail, "watch failing");
-        } else {
-            tracing::info!(resource, reason, retry_ms, error = ended.detail, "watch lost, starting over");
+            (Stream::Lease, _) => tracing::debug!(resource, reason, retry_ms, error, "watch failing"),
+            _ if self.told.is_empty() => {
+                tracing::info!(resource, reason, retry_ms, error, "watch lost, starting over");
+            }
+            _ => tracing::info!(resource, reason, retry_ms, error, "the watch fails for another reason"),
         }
     }
 
@@ -278,11 +288,13 @@ impl<'a, Changed> Follower<'a, Changed> {
         let mut synced = false;
         loop {
             let event = tokio::select! {
-                event = events.try_next() => event,
+                // A replacement also takes the client away; whoever saw that first would be told of the replacement once more.
+                biased;
                 () = self.condemned() => {
                     return ended(Reason::Deaf, "the watch has missed a change or has gone silent".to_owned());
                 }
                 () = &mut moved => return ended(Reason::Moved, String::new()),
+                event = events.try_next() => event,
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ended(Reason::Timeout, "the first list took too long".to_owned());
                 }
@@ -316,8 +328,13 @@ impl<'a, Changed> Follower<'a, Changed> {
             if let Some(life) = self.life() {
                 self.proof.event(life);
             }
-        } else if std::mem::take(&mut self.failing) {
-            tracing::debug!(resource = self.resource, "watching again");
+        } else if !self.told.is_empty() {
+            self.told.clear();
+            if self.stream == Stream::Lease {
+                tracing::debug!(resource = self.resource, "watching again");
+            } else {
+                tracing::info!(resource = self.resource, "watching again");
+            }
         }
         (self.changed)(&store.state(), kind.is_none());
         true

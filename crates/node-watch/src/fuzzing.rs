@@ -1,7 +1,8 @@
 //! What the fuzz targets reach: the bytes of an API server on their way to the core's words, through kube's client and
 //! the layer that looks at every byte.
 
-use crate::ear::{Ear, EarService};
+use crate::ear::{Ear, OneStream};
+use crate::hearing::HearingService;
 use crate::lines::LineScanner;
 use crate::objects::{Watched, WatchedNode, WatchedSlice};
 use bytes::Bytes;
@@ -33,7 +34,7 @@ fn client(chunks: Vec<Bytes>) -> Client {
         let response = Response::new(StreamBody::new(stream::iter(frames)));
         async move { Ok::<_, BoxError>(response) }
     };
-    Client::new(EarService::new(tower::service_fn(answer), Arc::new(Deaf)), "default")
+    Client::new(HearingService::new(tower::service_fn(answer), OneStream::new(Arc::new(Deaf))), "default")
 }
 
 /// Whether every line in these chunks is whole and bounded.

@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::objects::WatchedNode;
 use crate::proof::Proof;
-use crate::pulse::PulseLayer;
+use crate::pulse::Pulse;
 use crate::{NodeWatch, client};
 use kube::Api;
 use kube::api::GetParams;
@@ -15,6 +15,9 @@ use std::time::Duration;
 /// A real API server sends a bookmark every 60 s (measured on 1.36); a Node watch silent for longer may be deaf even
 /// while the Lease is heard: the server may have lost one stream of the connection that they share.
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
+/// A kubelet renews its Lease every 10 s (`leaseDuration` / 4); one that was heard sooner ago than this is no silent one,
+/// however soon the cache is to be stale.
+const LEASE_OVERDUE: Duration = Duration::from_secs(12);
 /// Longest wait for the answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A change that the question shows may be on its way through the watch: so long it gets to arrive.
@@ -35,7 +38,7 @@ enum Finding {
 struct Guard<'a> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
-    /// The Lease's kubelet renews it every 10 s, so 80 % of the default 15 s is late, and leaves time for two questions.
+    /// Of the default 15 s, 80 % is when a Lease is overdue, and leaves time for two questions.
     ask_after: Duration,
     node_verified: Option<Moment>,
     backoff: Backoff,
@@ -95,7 +98,7 @@ impl Guard<'_> {
     fn hurry(&mut self) {
         if !std::mem::replace(&mut self.hurried, true) {
             self.backoff.reset();
-            let soon = self.proof.now().plus(self.backoff.next());
+            let soon = self.proof.now().plus(self.backoff.wait());
             self.not_before = self.not_before.min(soon);
         }
     }
@@ -130,12 +133,12 @@ impl Guard<'_> {
     }
 
     fn wait(&mut self, now: Moment) {
-        self.not_before = now.plus(ASK_TIMEOUT).plus(self.backoff.next());
+        self.not_before = now.plus(ASK_TIMEOUT).plus(self.backoff.wait());
     }
 
     /// One metadata-only GET, answered from the API server's cache, on a connection of its own.
     async fn question(&self) -> Result<(Finding, Option<String>), String> {
-        let pulse = PulseLayer { proof: self.proof.clone(), metrics: self.watch.metrics.clone() };
+        let pulse = Pulse { proof: self.proof.clone(), metrics: self.watch.metrics.clone() };
         let ask = async {
             let client = client::build(pulse).await.map_err(|error| error.to_string())?;
             let api = Api::<WatchedNode>::all(client);
@@ -163,7 +166,8 @@ impl Guard<'_> {
     /// either stopped or can't be heard, and only a new watch can tell which.
     fn replace_silent_streams(&mut self, now: Moment) {
         let lease = &self.proof.lease;
-        let silent = lease.last_bytes().is_some_and(|heard| now.since(heard) >= self.ask_after);
+        let overdue = self.ask_after.max(LEASE_OVERDUE);
+        let silent = lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
         if !(lease.is_open() && lease.last_event().is_some() && silent) {
             self.replacement_gap = FIRST_REPLACEMENT_GAP;
         } else if now >= self.next_replacement {

@@ -13,6 +13,7 @@ mod follow;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod guard;
+mod hearing;
 mod lines;
 mod metrics;
 mod objects;

@@ -1,6 +1,6 @@
 //! Why a watch was begun anew.
 
-use crate::pulse::PulseError;
+use crate::hearing::Unanswered;
 use kube::runtime::watcher;
 use std::error::Error as StdError;
 
@@ -64,9 +64,9 @@ impl Reason {
         match client {
             kube::Error::Api(status) => Self::of_status(status.code),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Malformed,
-            other => match find::<PulseError>(other) {
-                Some(PulseError::Timeout) => Self::Timeout,
-                Some(PulseError::ClosedEarly) => Self::ClosedEarly,
+            other => match find::<Unanswered>(other) {
+                Some(Unanswered::Timeout) => Self::Timeout,
+                Some(Unanswered::ClosedEarly) => Self::ClosedEarly,
                 None if find::<crate::lines::BadBody>(other).is_some() => Self::Malformed,
                 None => Self::Disconnected,
             },
