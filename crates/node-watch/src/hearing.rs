@@ -225,22 +225,18 @@ mod tests {
         Request::builder().uri(uri).body(()).unwrap()
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_request_is_counted_once_however_it_ends() {
         let books = Books::default();
         let empty = |_: Request<()>| async { Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new())) };
-        let answers = tower::service_fn(empty);
-        let answers = HearingService::new(answers, books.clone());
+        let answers = HearingService::new(tower::service_fn(empty), books.clone());
         drop(answers.clone().oneshot(ask("/api/v1/nodes?limit=1")).await);
         drop(answers.oneshot(ask("/api/v1/nodes/n?x=watch=")).await);
         let never = |_: Request<()>| std::future::pending::<Result<Response<Empty<Bytes>>, BoxError>>();
-        let hangs = tower::service_fn(never);
-        let hangs = HearingService::new(hangs, books.clone());
-        assert!(hangs.clone().oneshot(ask("/api/v1/nodes?watch=true")).await.is_err());
-        let given_up =
-            tokio::time::timeout(RESPONSE_TIMEOUT / 2, hangs.oneshot(ask("/api/v1/nodes/n"))).await;
-        assert!(given_up.is_err(), "whoever asked has gone");
+        let never = HearingService::new(tower::service_fn(never), books.clone());
+        let given_up = never.oneshot(ask("/api/v1/nodes?watch=true"));
+        assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let counted = books.0.lock().unwrap().clone();
-        assert_eq!(counted, [("list", Some(200)), ("get", Some(200)), ("watch", None), ("get", None)]);
+        assert_eq!(counted, [("list", Some(200)), ("get", Some(200)), ("watch", None)]);
     }
 }
