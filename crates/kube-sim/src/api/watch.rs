@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Api;
 use super::read::{check_options, reach, selector, version};
 use super::request::{Query, Target};
 use super::respond::{self, Cut, Format, Reply};
+use super::{Api, Asked};
 use crate::counters::WatchGuard;
 use crate::fault::{Effect, Facts};
 use crate::object::{Key, Obj, Object, meta_mut, render};
@@ -32,14 +32,14 @@ const DEFAULT_TIMEOUT: u64 = 1_800;
 const MAX_TIMEOUT: u64 = 31_536_000;
 
 /// Starts a watch.
-pub(crate) async fn watch(
+pub(super) async fn watch(
     api: &Arc<Api>,
+    request: &Asked,
     resource: &'static Resource,
     target: &Target,
-    query: &Query,
     format: Format,
-    facts: Facts,
 ) -> Result<Reply, Status> {
+    let query = &request.query;
     check_options(query, true)?;
     let mut selector = selector(resource, query)?;
     if !target.name.is_empty() {
@@ -60,40 +60,43 @@ pub(crate) async fn watch(
         (false, asked) => Start::After(asked),
     };
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
-    let timeout = match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
-        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
-    };
     let now = Instant::now();
+    let deadline = now + timeout(query);
     let bookmarks = query.flag("allowWatchBookmarks");
     let mut watch = Watch {
         api: api.clone(),
         resource,
         selector,
         format,
-        facts,
+        facts: request.facts(),
         whole: query.text("includeObject") == "Object",
         from: if initial { 0 } else { asked },
         pending: VecDeque::new(),
         subscription: None,
-        deadline: now + timeout,
-        bookmark: bookmarks.then(|| next_bookmark(api, now, now + timeout)).flatten(),
+        deadline,
+        bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
         bookmarks,
         columns_sent: false,
         cut: false,
         _open: api.counters.watch(),
     };
-    match api.store.watch(resource, namespace, &watch.selector, start) {
-        Ok(subscription) => watch.begin(subscription, initial && bookmarks),
-        Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
-    }
-    if watch.effects().iter().any(|e| matches!(e, Effect::CloseWatch)) {
-        watch.subscription = None;
-        watch.pending.clear();
+    if !request.effects.contains(&Effect::CloseWatch) {
+        match api.store.watch(resource, namespace, &watch.selector, start) {
+            Ok(subscription) => watch.begin(subscription, initial && bookmarks),
+            Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
+        }
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
     Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
+}
+
+/// How long a watch lasts at most.
+fn timeout(query: &Query) -> Duration {
+    match query.number("timeoutSeconds") {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
+        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
+    }
 }
 
 fn too_old(asked: u64, oldest: u64) -> Bytes {
@@ -158,10 +161,6 @@ impl Watch {
         self.subscription = Some(subscription);
     }
 
-    fn effects(&self) -> Vec<Effect> {
-        self.api.faults.matching(&self.facts)
-    }
-
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.cut {
@@ -183,28 +182,13 @@ impl Watch {
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
-                fed = feed.recv() => match fed {
-                    Some(Feed::Change(change)) => {
-                        if let Some(line) = self.change_line(&change) {
-                            self.pending.push_back(Pending::Line(line));
-                        }
-                    }
-                    Some(Feed::Expired(oldest)) => {
-                        let line = too_old(self.from, oldest);
-                        self.pending.push_back(Pending::Line(line));
-                        self.subscription = None;
-                        self.bookmark = None;
-                    }
-                    // Too slow, or told to close.
-                    Some(Feed::Close) | None => return None,
-                },
+                fed = feed.recv() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
                     if now >= self.deadline {
                         return None;
                     }
-                    self.bookmark = next_bookmark(&self.api, now, self.deadline);
-                    if let Some(line) = self.due_bookmark()
+                    if let Some(line) = self.due_bookmark(now)
                         && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
@@ -213,12 +197,29 @@ impl Watch {
         }
     }
 
+    /// Takes in what the watch was fed. `None` if that ends it.
+    fn take(&mut self, fed: Option<Feed>) -> Option<()> {
+        let line = match fed {
+            Some(Feed::Change(change)) => self.change_line(&change),
+            Some(Feed::Expired(oldest)) => {
+                self.subscription = None;
+                self.bookmark = None;
+                Some(too_old(self.from, oldest))
+            }
+            // Too slow, or told to close.
+            Some(Feed::Close) | None => return None,
+        };
+        self.pending.extend(line.map(Pending::Line));
+        Some(())
+    }
+
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
-    fn due_bookmark(&mut self) -> Option<Bytes> {
+    fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        self.bookmark = next_bookmark(&self.api, now, self.deadline);
         let version = self.api.store.version();
         let subscription = self.subscription.as_mut()?;
         if !subscription.feed.is_empty() {
-            self.bookmark = Some(Instant::now() + Duration::from_millis(1));
+            self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
         self.bookmarks.then(|| self.bookmark_line(version, false))
@@ -289,18 +290,15 @@ impl Watch {
 
     /// What the fault switches make of a line.
     fn spoil(&mut self, line: Bytes) -> Bytes {
-        for effect in self.effects() {
-            match effect {
-                Effect::Malformed => {
-                    return Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n");
-                }
-                Effect::CutEvent => {
-                    self.cut = true;
-                    return line.slice(..line.len() / 2);
-                }
-                _ => {}
+        match self.api.faults.on_event(&self.facts) {
+            Some(Effect::Malformed) => {
+                Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
+            Some(Effect::CutEvent) => {
+                self.cut = true;
+                line.slice(..line.len() / 2)
+            }
+            _ => line,
         }
-        line
     }
 }
