@@ -324,3 +324,13 @@ async fn counters_tell_who_asked_what() {
     sim.counters().reset();
     assert_eq!(sim.counters().read().total(), 0);
 }
+
+#[tokio::test]
+async fn a_request_without_an_answer_is_counted() {
+    let sim = sim().await;
+    sim.faults().add(Effect::Hang.everywhere());
+    assert!(tokio::time::timeout(SHORT, get(&sim, "/api/v1/nodes/a")).await.is_err());
+    until("it is counted", || sim.counters().read().total() == 1).await;
+    let (kind, times) = sim.counters().read().requests.remove(0);
+    assert_eq!((kind.verb.as_str(), kind.code, times), ("get", 0, 1));
+}

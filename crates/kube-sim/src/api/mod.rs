@@ -134,13 +134,13 @@ impl Api {
             asked.kind.user.clone_from(&user.name);
         }
         asked.effects = self.faults.on_request(&asked.facts());
+        let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| respond::status(&status));
         if asked.method == Method::HEAD {
             *reply.body_mut() = respond::nothing();
         }
-        asked.kind.code = reply.status().as_u16();
-        self.counters.request(asked.kind.clone());
+        count.answered(reply.status().as_u16());
         self.stamp(&mut reply);
         crate::spoil::reply(reply, &asked.effects)
     }
