@@ -235,6 +235,36 @@ async fn a_disruption_budget_stops_an_eviction() {
     assert!(sim.get("pods", "default", "p").is_none());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_evictions_at_once_a_budget_for_one_lets_one_pass() {
+    // So many that counting them takes a while.
+    const PODS: usize = 300;
+    let sim = sim().await;
+    let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"}, "spec": {"minAvailable": PODS - 1, "selector": {}}});
+    sim.apply(budget).expect("stored");
+    let start_pod = |n: usize| {
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": format!("p-{n}")}, "status": {"phase": "Running"}});
+        sim.apply(pod).expect("stored");
+    };
+    let evict = |n: usize| {
+        let sim = sim.clone();
+        let body =
+            json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": format!("p-{n}")}});
+        let path = format!("/api/v1/namespaces/default/pods/p-{n}/eviction");
+        tokio::spawn(async move { send(&sim, "POST", &path, &[], &body.to_string()).await.code })
+    };
+    (0..PODS).for_each(start_pod);
+    for _ in 0..20 {
+        let evictions: Vec<_> = (0..8).map(evict).collect();
+        let mut passed = 0;
+        for eviction in evictions {
+            passed += usize::from(eviction.await.expect("an answer") == 201);
+        }
+        assert_eq!(passed, 1);
+        (0..8).for_each(start_pod);
+    }
+}
+
 #[tokio::test]
 async fn state_survives_in_its_file() {
     let home = tempfile::tempdir().expect("a directory");
