@@ -166,6 +166,10 @@ impl Watch {
             if self.cut {
                 return Some(Err(Cut));
             }
+            // Also while there is always something to say.
+            if Instant::now() >= self.deadline {
+                return None;
+            }
             let deaf = self.api.faults.deaf(&self.facts);
             if let Some(pending) = self.pending.pop_front() {
                 // A deaf watch loses what it should have said, as one that was silently dropped does.
@@ -185,10 +189,8 @@ impl Watch {
                 fed = feed.recv() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
-                    if now >= self.deadline {
-                        return None;
-                    }
-                    if let Some(line) = self.due_bookmark(now)
+                    if now < self.deadline
+                        && let Some(line) = self.due_bookmark(now)
                         && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
@@ -300,5 +302,60 @@ impl Watch {
             }
             _ => line,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::request::Route;
+    use crate::api::{Anonymous, Settings};
+    use crate::auth::Tokens;
+    use crate::counters::{Counters, Kind};
+    use crate::fault::Faults;
+    use crate::limits::Limits;
+    use crate::resource::nodes;
+    use crate::store::{Edit, Store};
+
+    fn api() -> Arc<Api> {
+        let settings = Settings {
+            bookmark_interval: Duration::from_mins(1),
+            anonymous: Anonymous::Refused,
+            lifecycle: false,
+        };
+        Arc::new(Api {
+            store: Arc::new(Store::new(Limits::default())),
+            tokens: Tokens::new("admin"),
+            faults: Faults::default(),
+            counters: Arc::new(Counters::default()),
+            settings,
+            flow: (String::new(), String::new()),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_busy_watch_ends_in_time() {
+        let api = api();
+        let request = Asked {
+            method: http::Method::GET,
+            route: Route::parse("/api/v1/nodes"),
+            query: Query::parse("watch=1&timeoutSeconds=1"),
+            headers: http::HeaderMap::new(),
+            kind: Kind::default(),
+            effects: Vec::new(),
+        };
+        let began = Instant::now();
+        let reply = watch(&api, &request, nodes(), &Target::default(), Format::Object).await;
+        let mut body = reply.expect("a watch").into_body();
+        loop {
+            // Whenever the watch looks, there is something new.
+            let node = json!({"metadata": {"name": "a"}});
+            api.store.write(nodes(), &Key::new("", "a"), |_| Ok(Edit::Put(node))).expect("stored");
+            if body.frame().await.is_none() {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "it goes on for ever");
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1));
     }
 }
