@@ -40,6 +40,7 @@ mod resource;
 mod scene;
 mod schema;
 mod selector;
+mod service;
 mod sim;
 mod spoil;
 mod status;

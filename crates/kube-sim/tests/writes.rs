@@ -266,6 +266,45 @@ async fn of_evictions_at_once_a_budget_for_one_lets_one_pass() {
 }
 
 #[tokio::test]
+async fn node_ports_have_one_owner() {
+    let sim = sim().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, kind: &str, node_port: Value| {
+        json!({
+            "kind": "Service", "apiVersion": "v1", "metadata": {"name": name},
+            "spec": {"type": kind, "ports": [{"port": 80, "nodePort": node_port}]},
+        })
+    };
+    let post = |value: Value| {
+        let sim = sim.clone();
+        async move { send(&sim, "POST", services, &[], &value.to_string()).await }
+    };
+    assert_eq!(post(service("a", "NodePort", json!(30_080))).await.code, 201);
+    let refused = post(service("b", "LoadBalancer", json!(30_080))).await;
+    let why = "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
+    assert_eq!(refused.json()["message"], format!("Service \"b\" is invalid: {why}"));
+    let (field, cause) = why.split_once(": ").expect("a field");
+    let causes = json!([{"reason": "FieldValueInvalid", "message": cause, "field": field}]);
+    let details = json!({"name": "b", "kind": "Service", "causes": causes});
+    assert_eq!((refused.code, &refused.json()["details"]), (422, &details));
+
+    assert_eq!(post(service("c", "ClusterIP", Value::Null)).await.code, 201);
+    let path = format!("{services}/c");
+    let outside = send(&sim, "PATCH", &path, &MERGE, r#"{"spec":{"type":"NodePort"}}"#).await.json();
+    let given = &outside["spec"]["ports"][0]["nodePort"];
+    assert!((30_000..=32_767).contains(&given.as_u64().expect("a node port")), "{outside}");
+    let taken = r#"[{"op":"replace","path":"/spec/ports/0/nodePort","value":30080}]"#;
+    assert_eq!(send(&sim, "PATCH", &path, &JSON_PATCH, taken).await.code, 422);
+    let put = service("c", "LoadBalancer", Value::Null).to_string();
+    let put = send(&sim, "PUT", &path, &[], &put).await.json();
+    for kept in ["/spec/ports/0/nodePort", "/spec/clusterIP"] {
+        assert_eq!(put.pointer(kept), outside.pointer(kept), "{kept}");
+    }
+    let inside = send(&sim, "PATCH", &path, &MERGE, r#"{"spec":{"type":"ClusterIP"}}"#).await.json();
+    assert_eq!(inside["spec"]["ports"][0]["nodePort"], Value::Null);
+}
+
+#[tokio::test]
 async fn state_survives_in_its_file() {
     let home = tempfile::tempdir().expect("a directory");
     let build = || Sim::builder().node("a").lifecycle(false).tls(true).state(home.path().join("state"));
