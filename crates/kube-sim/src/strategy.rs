@@ -229,10 +229,20 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
         "services" if !status_only => service::update(old, new),
         _ => {}
     }
-    if resource.generation && old.get("spec") != new.get("spec") {
+    if resource.generation && moves(resource, old, new) {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(1);
         meta_mut(new).insert("generation".to_owned(), json!(generation.saturating_add(1)));
     }
+}
+
+/// Whether a change moves the generation: one of the spec, or, as an `EndpointSlice` has none, of its
+/// content or labels.
+fn moves(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let fields: &[&str] = match resource.plural {
+        "endpointslices" => &["/addressType", "/endpoints", "/ports", "/metadata/labels"],
+        _ => &["/spec"],
+    };
+    fields.iter().any(|field| old.pointer(field) != new.pointer(field))
 }
 
 /// Gives an object what no two objects may have; `old` is what it replaces.

@@ -305,6 +305,23 @@ async fn node_ports_have_one_owner() {
 }
 
 #[tokio::test]
+async fn the_generation_of_an_endpoint_slice_counts_its_content() {
+    let sim = sim().await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = r#"{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"s"},"addressType":"IPv4","endpoints":[]}"#;
+    assert_eq!(send(&sim, "POST", slices, &[], slice).await.json()["metadata"]["generation"], 1);
+    for (patch, generation) in [
+        (r#"{"endpoints":[{"addresses":["10.0.0.1"]}]}"#, 2),
+        (r#"{"metadata":{"annotations":{"a":"b"}}}"#, 2),
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#, 3),
+        (r#"{"ports":[{"port":80}]}"#, 4),
+    ] {
+        let patched = send(&sim, "PATCH", &format!("{slices}/s"), &MERGE, patch).await.json();
+        assert_eq!(patched["metadata"]["generation"], generation, "{patch}");
+    }
+}
+
+#[tokio::test]
 async fn state_survives_in_its_file() {
     let home = tempfile::tempdir().expect("a directory");
     let build = || Sim::builder().node("a").lifecycle(false).tls(true).state(home.path().join("state"));
