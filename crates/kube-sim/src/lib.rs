@@ -24,6 +24,7 @@ mod builder;
 mod control;
 mod counters;
 mod discovery;
+mod escape;
 mod fault;
 mod journal;
 mod kubeconfig;

@@ -105,8 +105,7 @@ fn too_old(asked: u64, oldest: u64) -> Bytes {
 }
 
 fn error_event(status: &Status) -> Bytes {
-    let object = serde_json::to_string(status).unwrap_or_default();
-    format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
 }
 
 /// The next bookmark: an interval away (a little jittered), or shortly before the end if that is sooner.
