@@ -60,29 +60,11 @@ pub(super) async fn watch(
         (false, asked) => Start::After(asked),
     };
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
-    let now = Instant::now();
-    let deadline = now + timeout(query);
-    let bookmarks = query.flag("allowWatchBookmarks");
-    let mut watch = Watch {
-        api: api.clone(),
-        resource,
-        selector,
-        format,
-        facts: request.facts(),
-        whole: query.text("includeObject") == "Object",
-        from: if initial { 0 } else { asked },
-        pending: VecDeque::new(),
-        subscription: None,
-        deadline,
-        bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
-        bookmarks,
-        columns_sent: false,
-        cut: false,
-        _open: api.counters.watch(),
-    };
+    let mut watch = Watch::new(api, request, resource, selector, format);
+    watch.from = if initial { 0 } else { asked };
     if !request.effects.contains(&Effect::CloseWatch) {
         match api.store.watch(resource, namespace, &watch.selector, start) {
-            Ok(subscription) => watch.begin(subscription, initial && bookmarks),
+            Ok(subscription) => watch.begin(subscription, initial && watch.bookmarks),
             Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
         }
     }
@@ -144,6 +126,37 @@ enum Pending {
 type Event = Result<Frame<Bytes>, Cut>;
 
 impl Watch {
+    /// One that has nothing to say yet.
+    fn new(
+        api: &Arc<Api>,
+        request: &Asked,
+        resource: &'static Resource,
+        selector: Selector,
+        format: Format,
+    ) -> Self {
+        let query = &request.query;
+        let now = Instant::now();
+        let deadline = now + timeout(query);
+        let bookmarks = query.flag("allowWatchBookmarks");
+        Watch {
+            api: api.clone(),
+            resource,
+            selector,
+            format,
+            facts: request.facts(),
+            whole: query.text("includeObject") == "Object",
+            from: 0,
+            pending: VecDeque::new(),
+            subscription: None,
+            deadline,
+            bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
+            bookmarks,
+            columns_sent: false,
+            cut: false,
+            _open: api.counters.watch(),
+        }
+    }
+
     fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
         for object in std::mem::take(&mut subscription.initial) {
             self.pending.push_back(Pending::Added(object));

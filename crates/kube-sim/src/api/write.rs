@@ -260,15 +260,16 @@ fn change(
             preview = Some(new);
             return Ok(Edit::Keep);
         }
-        // The last finalizer of a deleted object was taken away: now it goes.
-        let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
-        if meta_str(&new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty) {
-            return Ok(Edit::Remove);
-        }
-        Ok(Edit::Put(new))
+        Ok(if released(&new) { Edit::Remove } else { Edit::Put(new) })
     };
     let (object, _) = api.store.write_among(resource, &key, edit)?;
     writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), false)
+}
+
+/// Whether the last finalizer of a deleted object was taken away: now it goes.
+fn released(new: &Value) -> bool {
+    let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
+    meta_str(new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty)
 }
 
 fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), Status> {
