@@ -14,11 +14,12 @@ use crate::counters::Counters;
 use crate::fault::Faults;
 use crate::journal::Journal;
 use crate::kubelet::{Kubelets, Timing};
+use crate::limits::Limits;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::node::NodeShape;
 use crate::sim::{Inner, Sim};
-use crate::store::{Limits, Store};
+use crate::store::Store;
 
 /// The simulator could not be started.
 #[derive(Debug, thiserror::Error)]

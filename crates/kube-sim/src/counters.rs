@@ -16,7 +16,7 @@ pub struct Kind {
     pub verb: String,
     /// Plural resource (`nodes`, `nodes/status`), or the path.
     pub resource: String,
-    /// HTTP status code; 0 while the request was cut off before an answer.
+    /// HTTP status code; 0 if the request was cut off before an answer.
     pub code: u16,
     /// First word of the `User-Agent`.
     pub user_agent: String,
@@ -74,8 +74,12 @@ impl Counters {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request.
-    pub fn request(&self, kind: Kind) {
+    /// Counts a request when the guard goes: without an answer, unless it is told of one.
+    pub fn request(self: &Arc<Self>, kind: Kind) -> RequestGuard {
+        RequestGuard { counters: self.clone(), kind }
+    }
+
+    fn add(&self, kind: Kind) {
         let mut requests = self.lock();
         if requests.len() < MAX_KINDS || requests.contains_key(&kind) {
             *requests.entry(kind).or_default() += 1;
@@ -121,6 +125,26 @@ impl Counters {
         self.bytes.store(0, Ordering::Relaxed);
         self.accepted.store(0, Ordering::Relaxed);
         self.connections_max.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct RequestGuard {
+    counters: Arc<Counters>,
+    kind: Kind,
+}
+
+impl RequestGuard {
+    /// It got an answer with this code.
+    pub fn answered(mut self, code: u16) {
+        self.kind.code = code;
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.counters.add(std::mem::take(&mut self.kind));
     }
 }
 

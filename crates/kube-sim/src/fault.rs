@@ -18,7 +18,8 @@ pub struct Fault {
     /// How often, 0 to 1.
     #[serde(default = "always")]
     pub probability: f64,
-    /// How many requests it hits before it is spent; none for ever.
+    /// How many requests (or events of watches, if it spoils those) it hits before it is spent; none
+    /// for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
 }
@@ -48,7 +49,7 @@ pub enum Effect {
         /// Milliseconds.
         ms: u64,
     },
-    /// The body comes in drops.
+    /// The body comes in drops; that of a watch does not.
     SlowBody {
         /// Bytes a drop.
         bytes: usize,
@@ -135,9 +136,20 @@ impl Effect {
         Fault { effect: self, scope, probability: 1.0, times: None }
     }
 
-    /// Effects that belong to a whole watch are asked for again and again, and never spent.
-    fn lasts(&self) -> bool {
-        matches!(self, Effect::Deaf { .. })
+    /// Whether a request with this verb is where it strikes. [`Effect::Deaf`] is asked for as long as
+    /// a watch is open, and never spent.
+    fn strikes_request(&self, verb: &str) -> bool {
+        match self {
+            Effect::Deaf { .. } => false,
+            Effect::CloseWatch => verb == "watch",
+            Effect::Malformed | Effect::CutEvent | Effect::SlowBody { .. } => verb != "watch",
+            _ => true,
+        }
+    }
+
+    /// Whether an event of a watch is where it strikes, also of one that was open before.
+    fn strikes_event(&self) -> bool {
+        matches!(self, Effect::Malformed | Effect::CutEvent)
     }
 }
 
@@ -154,6 +166,17 @@ impl Fault {
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
+    }
+
+    /// The effect, if it strikes now; one of its times is then used up.
+    fn strike(&mut self) -> Option<Effect> {
+        if fastrand::f64() >= self.probability {
+            return None;
+        }
+        if let Some(times) = &mut self.times {
+            *times = times.checked_sub(1)?;
+        }
+        Some(self.effect.clone())
     }
 }
 
@@ -210,25 +233,21 @@ impl Faults {
         self.lock().clone()
     }
 
-    /// The effects that hit this request now; limited ones are used up by it.
-    pub fn matching(&self, facts: &Facts) -> Vec<Effect> {
+    /// The effects that hit this request. Drawn once a request: limited ones are used up by it.
+    pub fn on_request(&self, facts: &Facts) -> Vec<Effect> {
+        self.draw(facts, usize::MAX, |effect| effect.strikes_request(&facts.verb))
+    }
+
+    /// What spoils this event of a watch: drawn once an event, and one is enough.
+    pub fn on_event(&self, facts: &Facts) -> Option<Effect> {
+        self.draw(facts, 1, Effect::strikes_event).pop()
+    }
+
+    fn draw(&self, facts: &Facts, most: usize, fits: impl Fn(&Effect) -> bool) -> Vec<Effect> {
         let mut on = self.lock();
-        if on.is_empty() {
-            return Vec::new();
-        }
-        let mut hits = Vec::new();
-        for (_, fault) in on.iter_mut() {
-            if fault.effect.lasts() || !fault.scope.covers(facts) || fastrand::f64() >= fault.probability {
-                continue;
-            }
-            if let Some(times) = &mut fault.times {
-                if *times == 0 {
-                    continue;
-                }
-                *times -= 1;
-            }
-            hits.push(fault.effect.clone());
-        }
+        let covering = on.iter_mut().map(|(_, fault)| fault);
+        let covering = covering.filter(|fault| fits(&fault.effect) && fault.scope.covers(facts));
+        let hits = covering.filter_map(Fault::strike).take(most).collect();
         on.retain(|(_, fault)| fault.times != Some(0));
         hits
     }
@@ -262,9 +281,23 @@ mod tests {
         let faults = Faults::default();
         faults.add(Effect::Forbidden.on(Scope::all().resources(&["leases"])).times(1));
         let facts = |resource: &str| Facts { resource: resource.to_owned(), ..Facts::default() };
-        assert!(faults.matching(&facts("nodes")).is_empty());
-        assert_eq!(faults.matching(&facts("leases")), [Effect::Forbidden]);
-        assert!(faults.matching(&facts("leases")).is_empty());
+        assert!(faults.on_request(&facts("nodes")).is_empty());
+        assert_eq!(faults.on_request(&facts("leases")), [Effect::Forbidden]);
+        assert!(faults.on_request(&facts("leases")).is_empty());
+        assert!(faults.list().is_empty());
+    }
+
+    #[test]
+    fn a_limited_fault_is_spent_only_where_it_strikes() {
+        let faults = Faults::default();
+        let facts = |verb: &str| Facts { verb: verb.to_owned(), ..Facts::default() };
+        let refused = Effect::Status { code: 500, retry_after: 0 };
+        for effect in [Effect::CloseWatch, Effect::Malformed, Effect::CutEvent, refused.clone()] {
+            faults.add(effect.everywhere().times(1));
+        }
+        assert_eq!(faults.on_event(&facts("watch")), Some(Effect::Malformed), "one spoils the event");
+        assert_eq!(faults.on_request(&facts("watch")), [Effect::CloseWatch, refused]);
+        assert_eq!(faults.on_request(&facts("list")), [Effect::CutEvent]);
         assert!(faults.list().is_empty());
     }
 }

@@ -42,8 +42,9 @@ impl Journal {
     pub fn load(&mut self) -> io::Result<Loaded> {
         let mut loaded = Loaded::default();
         let mut alive = std::collections::BTreeMap::new();
-        for line in BufReader::new(File::open(&self.path)?).lines() {
-            let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
+        // As bytes: the cut may be inside a character.
+        for line in BufReader::new(File::open(&self.path)?).split(b'\n') {
+            let Ok(entry) = serde_json::from_slice::<Value>(&line?) else { continue };
             let version = entry.get("v").and_then(Value::as_u64).unwrap_or_default();
             loaded.version = loaded.version.max(version);
             let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -100,4 +101,25 @@ fn line(object: &Obj, version: u64, deleted: bool) -> Vec<u8> {
     let mut line = entry.to_string().into_bytes();
     line.push(b'\n');
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_inside_a_character_is_left_out() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join("state");
+        let line = |version: u64, label: &str| {
+            json!({"v": version, "r": "nodes", "ns": "", "n": "a", "o": {"label": label}}).to_string()
+        };
+        let (whole, second) = (line(1, "x"), line(2, "\u{fc}"));
+        let cut = second.find('\u{fc}').expect("it is in there") + 1;
+        let text = [whole.as_bytes(), b"\n", second.as_bytes().get(..cut).expect("half of it")].concat();
+        std::fs::write(&path, text).expect("written");
+        let loaded = Journal::open(&path).and_then(|mut journal| journal.load()).expect("loads");
+        assert_eq!((loaded.version, loaded.objects.len()), (1, 1));
+        assert_eq!(loaded.objects[0].3, json!({"label": "x"}));
+    }
 }

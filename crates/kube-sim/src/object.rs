@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::escape::escaped;
 use crate::resource::Resource;
 
 /// One version of one object. Its JSON is rendered once, however many clients get it.
@@ -114,7 +115,7 @@ fn render_rest(value: &Value) -> Bytes {
         out.push_str("\"metadata\":{}");
     }
     out.push('}');
-    out.into()
+    escaped(out).into()
 }
 
 fn push_key(out: &mut String, key: &str) {

@@ -26,7 +26,7 @@ pub struct Resource {
     pub hash: &'static str,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub fields: &'static [&'static str],
-    /// Whether `metadata.generation` counts changes of the spec.
+    /// Whether `metadata.generation` counts changes of the content.
     pub generation: bool,
     /// Whether a PUT of a missing object creates it (`AllowCreateOnUpdate`).
     pub create_on_update: bool,

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::escape::escaped;
+
 /// A Kubernetes `metav1.Status`: one pointer, because it is the error of nearly everything.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
@@ -138,6 +140,11 @@ impl Status {
     fn with(mut self, details: Details) -> Self {
         self.0.details = Some(details);
         self
+    }
+
+    /// As the API server sends it, without the newline.
+    pub(crate) fn json(&self) -> String {
+        escaped(serde_json::to_string(self).unwrap_or_default())
     }
 
     /// The HTTP status line's code.

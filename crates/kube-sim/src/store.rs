@@ -7,38 +7,11 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::journal::Journal;
+use crate::limits::Limits;
 use crate::object::{Key, Obj, Object, meta_mut};
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::Status;
-
-/// What the store holds at most.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Changes kept for each resource, for watches that start in the past; older ones are
-    /// "compacted". Busy resources (Leases) do not push out quiet ones, as in the API server.
-    pub history: usize,
-    /// Bytes of objects that the history of one resource may keep alive.
-    pub history_bytes: usize,
-    /// Changes that one watch may lag behind before it is cut off.
-    pub watch_queue: usize,
-    /// Objects in all.
-    pub objects: usize,
-    /// Bytes of one object; etcd's default request limit.
-    pub object_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            history: 1_000,
-            history_bytes: 64 << 20,
-            watch_queue: 1_000,
-            objects: 100_000,
-            object_bytes: 3 << 19,
-        }
-    }
-}
 
 /// One change of one object.
 #[derive(Debug)]
@@ -130,7 +103,17 @@ struct State {
     journal: Option<Journal>,
 }
 
-/// The store. Every write goes through [`Store::write`].
+/// All objects as an edit finds them, while nobody else can write.
+pub(crate) struct View<'a>(&'a State);
+
+impl View<'_> {
+    /// All objects of a resource (in one namespace).
+    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
+        self.0.select(resource, namespace, &Selector::default())
+    }
+}
+
+/// The store. Every write goes through [`Store::write_among`].
 pub struct Store {
     state: Mutex<State>,
     limits: Limits,
@@ -227,9 +210,19 @@ impl Store {
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
     ) -> Result<(Option<Obj>, bool), Status> {
+        self.write_among(resource, key, |_, old| edit(old))
+    }
+
+    /// As [`Store::write`], for an edit that depends on other objects, too.
+    pub(crate) fn write_among(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
+    ) -> Result<(Option<Obj>, bool), Status> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(old.as_ref())? {
+        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::object::{as_map, child_mut, meta_mut, meta_str};
 use crate::resource::Resource;
+use crate::service;
+use crate::status::Status;
+use crate::store::View;
 
 /// Fields of the metadata that belong to the server.
 const KEPT: [&str; 6] =
@@ -76,7 +79,10 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: b
     match resource.plural {
         "nodes" => node(object, taint_new_nodes),
         "pods" => pod(object),
-        "services" => service(object),
+        "services" => {
+            service::defaults(object);
+            as_map(object).insert("status".to_owned(), json!({"loadBalancer": {}}));
+        }
         "namespaces" => {
             let name = meta_str(object, "name").unwrap_or_default().to_owned();
             let labels = meta_mut(object).entry("labels").or_insert_with(|| json!({}));
@@ -114,7 +120,8 @@ fn node(object: &mut Value, taint: bool) {
     }
 }
 
-fn defaults(map: &mut Map<String, Value>, wanted: Value) {
+/// Puts in what is not there.
+pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
     if let Value::Object(wanted) = wanted {
         for (key, value) in wanted {
             map.entry(key).or_insert(value);
@@ -125,7 +132,7 @@ fn defaults(map: &mut Map<String, Value>, wanted: Value) {
 fn pod(object: &mut Value) {
     let now = crate::time::now();
     let spec = child_mut(object, "spec");
-    defaults(
+    fill(
         spec,
         json!({
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
@@ -141,7 +148,7 @@ fn pod(object: &mut Value) {
     let mut statuses = Vec::new();
     for container in spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
         let container = as_map(container);
-        defaults(
+        fill(
             container,
             json!({
                 "resources": {}, "terminationMessagePath": "/dev/termination-log",
@@ -168,37 +175,6 @@ fn pod(object: &mut Value) {
         json!({"phase": "Pending", "qosClass": "BestEffort"})
     };
     as_map(object).insert("status".to_owned(), status);
-}
-
-fn service(object: &mut Value) {
-    let spec = child_mut(object, "spec");
-    defaults(
-        spec,
-        json!({"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}),
-    );
-    let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if kind != "ExternalName" {
-        let ip = format!("10.96.{}.{}", fastrand::u8(..), fastrand::u8(1..255));
-        let ip = spec.entry("clusterIP").or_insert_with(|| json!(ip)).clone();
-        defaults(spec, json!({"clusterIPs": [ip], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}));
-    }
-    let outside = matches!(kind.as_str(), "NodePort" | "LoadBalancer");
-    if outside {
-        defaults(spec, json!({"externalTrafficPolicy": "Cluster"}));
-        let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
-        if local && kind == "LoadBalancer" {
-            defaults(spec, json!({"healthCheckNodePort": fastrand::u16(30_000..32_768)}));
-        }
-    }
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        let port = as_map(port);
-        let number = port.get("port").cloned().unwrap_or(Value::Null);
-        defaults(port, json!({"protocol": "TCP", "targetPort": number}));
-        if outside {
-            defaults(port, json!({"nodePort": fastrand::u16(30_000..32_768)}));
-        }
-    }
-    as_map(object).insert("status".to_owned(), json!({"loadBalancer": {}}));
 }
 
 fn secret(object: &mut Value) {
@@ -248,11 +224,36 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
             };
         }
     }
-    if resource.plural == "secrets" {
-        secret(new);
+    match resource.plural {
+        "secrets" => secret(new),
+        "services" if !status_only => service::update(old, new),
+        _ => {}
     }
-    if resource.generation && old.get("spec") != new.get("spec") {
+    if resource.generation && moves(resource, old, new) {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(1);
         meta_mut(new).insert("generation".to_owned(), json!(generation.saturating_add(1)));
+    }
+}
+
+/// Whether a change moves the generation: one of the spec, or, as an `EndpointSlice` has none, of its
+/// content or labels.
+fn moves(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let fields: &[&str] = match resource.plural {
+        "endpointslices" => &["/addressType", "/endpoints", "/ports", "/metadata/labels"],
+        _ => &["/spec"],
+    };
+    fields.iter().any(|field| old.pointer(field) != new.pointer(field))
+}
+
+/// Gives an object what no two objects may have; `old` is what it replaces.
+pub(crate) fn allocate(
+    resource: &'static Resource,
+    old: Option<&Value>,
+    object: &mut Value,
+    others: &View<'_>,
+) -> Result<(), Status> {
+    match resource.plural {
+        "services" => service::allocate(old, object, &others.list(resource, None)),
+        _ => Ok(()),
     }
 }

@@ -169,6 +169,30 @@ async fn storms_and_refusals_are_scoped() {
 }
 
 #[tokio::test]
+async fn limited_faults_are_spent_where_they_strike() {
+    let sim = sim().await;
+    let mut stream = watching(&sim).await;
+    sim.faults().add(Effect::CloseWatch.everywhere().times(1));
+    sim.cordon("a");
+    assert_eq!(stream.next().await.event()["type"], "MODIFIED");
+    assert_eq!(get(&sim, "/api/v1/nodes").await.code, 200);
+    assert_eq!(watch(&sim, WATCH).await.next().await, Next::End, "neither event nor list has spent it");
+    sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.everywhere().times(3));
+    sim.uncordon("a");
+    assert_eq!(stream.next().await.event()["type"], "MODIFIED");
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        codes.push(open(&sim, "GET", WATCH, &[], "").await.expect("an answer").code);
+    }
+    assert_eq!(codes, [500, 500, 500, 200]);
+    sim.faults().add(Effect::Malformed.on(Scope::all().verbs(&["watch"])).times(1));
+    let mut fresh = watch(&sim, WATCH).await;
+    assert!(matches!(fresh.next().await, Next::Garbage(_)), "its beginning has not spent it");
+    sim.cordon("a");
+    assert_eq!(fresh.next().await.event()["type"], "MODIFIED");
+}
+
+#[tokio::test]
 async fn watches_close_at_once_or_end_with_410() {
     let sim = sim().await;
     let mut stream = watching(&sim).await;
@@ -299,4 +323,14 @@ async fn counters_tell_who_asked_what() {
     until("it is gone", || sim.counters().read().watches == 0).await;
     sim.counters().reset();
     assert_eq!(sim.counters().read().total(), 0);
+}
+
+#[tokio::test]
+async fn a_request_without_an_answer_is_counted() {
+    let sim = sim().await;
+    sim.faults().add(Effect::Hang.everywhere());
+    assert!(tokio::time::timeout(SHORT, get(&sim, "/api/v1/nodes/a")).await.is_err());
+    until("it is counted", || sim.counters().read().total() == 1).await;
+    let (kind, times) = sim.counters().read().requests.remove(0);
+    assert_eq!((kind.verb.as_str(), kind.code, times), ("get", 0, 1));
 }

@@ -235,6 +235,92 @@ async fn a_disruption_budget_stops_an_eviction() {
     assert!(sim.get("pods", "default", "p").is_none());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_evictions_at_once_a_budget_for_one_lets_one_pass() {
+    // So many that counting them takes a while.
+    const PODS: usize = 300;
+    let sim = sim().await;
+    let budget = json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"}, "spec": {"minAvailable": PODS - 1, "selector": {}}});
+    sim.apply(budget).expect("stored");
+    let start_pod = |n: usize| {
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": format!("p-{n}")}, "status": {"phase": "Running"}});
+        sim.apply(pod).expect("stored");
+    };
+    let evict = |n: usize| {
+        let sim = sim.clone();
+        let body =
+            json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": format!("p-{n}")}});
+        let path = format!("/api/v1/namespaces/default/pods/p-{n}/eviction");
+        tokio::spawn(async move { send(&sim, "POST", &path, &[], &body.to_string()).await.code })
+    };
+    (0..PODS).for_each(start_pod);
+    for _ in 0..20 {
+        let evictions: Vec<_> = (0..8).map(evict).collect();
+        let mut passed = 0;
+        for eviction in evictions {
+            passed += usize::from(eviction.await.expect("an answer") == 201);
+        }
+        assert_eq!(passed, 1);
+        (0..8).for_each(start_pod);
+    }
+}
+
+#[tokio::test]
+async fn node_ports_have_one_owner() {
+    let sim = sim().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, kind: &str, node_port: Value| {
+        json!({
+            "kind": "Service", "apiVersion": "v1", "metadata": {"name": name},
+            "spec": {"type": kind, "ports": [{"port": 80, "nodePort": node_port}]},
+        })
+    };
+    let post = |value: Value| {
+        let sim = sim.clone();
+        async move { send(&sim, "POST", services, &[], &value.to_string()).await }
+    };
+    assert_eq!(post(service("a", "NodePort", json!(30_080))).await.code, 201);
+    let refused = post(service("b", "LoadBalancer", json!(30_080))).await;
+    let why = "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
+    assert_eq!(refused.json()["message"], format!("Service \"b\" is invalid: {why}"));
+    let (field, cause) = why.split_once(": ").expect("a field");
+    let causes = json!([{"reason": "FieldValueInvalid", "message": cause, "field": field}]);
+    let details = json!({"name": "b", "kind": "Service", "causes": causes});
+    assert_eq!((refused.code, &refused.json()["details"]), (422, &details));
+
+    assert_eq!(post(service("c", "ClusterIP", Value::Null)).await.code, 201);
+    let path = format!("{services}/c");
+    let outside = send(&sim, "PATCH", &path, &MERGE, r#"{"spec":{"type":"NodePort"}}"#).await.json();
+    let given = &outside["spec"]["ports"][0]["nodePort"];
+    assert!((30_000..=32_767).contains(&given.as_u64().expect("a node port")), "{outside}");
+    let taken = r#"[{"op":"replace","path":"/spec/ports/0/nodePort","value":30080}]"#;
+    assert_eq!(send(&sim, "PATCH", &path, &JSON_PATCH, taken).await.code, 422);
+    let put = service("c", "LoadBalancer", Value::Null).to_string();
+    let put = send(&sim, "PUT", &path, &[], &put).await.json();
+    for kept in ["/spec/ports/0/nodePort", "/spec/clusterIP"] {
+        assert_eq!(put.pointer(kept), outside.pointer(kept), "{kept}");
+    }
+    let inside = send(&sim, "PATCH", &path, &MERGE, r#"{"spec":{"type":"ClusterIP"}}"#).await.json();
+    assert_eq!(inside["spec"]["ports"][0]["nodePort"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_generation_of_an_endpoint_slice_counts_its_content() {
+    let sim = sim().await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = r#"{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"s"},"addressType":"IPv4","endpoints":[]}"#;
+    assert_eq!(send(&sim, "POST", slices, &[], slice).await.json()["metadata"]["generation"], 1);
+    for (patch, generation) in [
+        (r#"{"endpoints":[{"addresses":["10.0.0.1"]}]}"#, 2),
+        (r#"{"metadata":{"annotations":{"a":"b"}}}"#, 2),
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#, 3),
+        (r#"{"ports":[{"port":80}]}"#, 4),
+    ] {
+        let patched = send(&sim, "PATCH", &format!("{slices}/s"), &MERGE, patch).await.json();
+        assert_eq!(patched["metadata"]["generation"], generation, "{patch}");
+    }
+}
+
 #[tokio::test]
 async fn state_survives_in_its_file() {
     let home = tempfile::tempdir().expect("a directory");

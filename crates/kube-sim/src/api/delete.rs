@@ -12,7 +12,7 @@ use crate::object::{Key, Obj, Object, meta_mut, meta_str};
 use crate::resource::{RESOURCES, Resource, by_plural};
 use crate::selector::{Selector, labels_match};
 use crate::status::Status;
-use crate::store::Edit;
+use crate::store::{Edit, View};
 
 /// `DeleteOptions`, from body and query.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Options {
 pub(crate) fn delete(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<Reply, Status> {
     let options = Options::read(writing.query, body)?;
     let key = Key::new(&*writing.target.namespace, &*writing.target.name);
-    let (object, gone) = remove(api, writing.resource, &key, &options)?;
+    let (object, gone) = remove(api, writing.resource, &key, &options, |_, _| Ok(()))?;
     if !gone || writing.resource.returns_deleted {
         return Ok(read::one(&object, writing.format, StatusCode::OK));
     }
@@ -77,18 +77,21 @@ pub(crate) fn delete(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
     Ok(respond::status(&Status::deleted(writing.resource.subject(&key.name), uid)))
 }
 
-/// Removes an object, or marks it when finalizers hold it. Returns it and whether it is gone.
+/// Removes an object that `may` go, or marks it when finalizers hold it. Returns it and whether it is
+/// gone.
 fn remove(
     api: &Api,
     resource: &'static Resource,
     key: &Key,
     options: &Options,
+    may: impl FnOnce(&View<'_>, &Obj) -> Result<(), Status>,
 ) -> Result<(Obj, bool), Status> {
     let missing = || Status::not_found(resource.subject(&key.name));
     let mut held = false;
-    let (object, _) = api.store.write(resource, key, |old| {
+    let (object, _) = api.store.write_among(resource, key, |others, old| {
         let old = old.ok_or_else(missing)?;
         options.check(old, &key.name)?;
+        may(others, old)?;
         let finalizers = old.value.pointer("/metadata/finalizers").and_then(Value::as_array);
         held = finalizers.is_some_and(|f| !f.is_empty());
         if options.dry_run || (held && old.meta("deletionTimestamp").is_some()) {
@@ -132,7 +135,7 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
                 && resource.plural == "pods"
                 && object.value.pointer("/spec/nodeName").and_then(Value::as_str) == Some(&gone.key.name);
             if inside || stranded || (owned && !orphan) {
-                let _ = remove(api, resource, &object.key, &Options::default());
+                let _ = remove(api, resource, &object.key, &Options::default(), |_, _| Ok(()));
             }
         }
     }
@@ -160,7 +163,7 @@ pub(crate) fn collection(
     )
     .into_bytes();
     for (n, object) in objects.iter().enumerate() {
-        if let Err(status) = remove(api, resource, &object.key, &options) {
+        if let Err(status) = remove(api, resource, &object.key, &options, |_, _| Ok(())) {
             // Somebody else was faster: that is what was wanted.
             if status.code != 404 {
                 return Err(status);
@@ -183,34 +186,26 @@ pub(crate) fn evict(api: &Api, target: &Target, query: &Query, body: &Bytes) -> 
             target.name
         )));
     }
-    let pods = by_plural("pods");
-    let key = Key::new(&*target.namespace, name);
-    let pod = api.store.get(pods, &key).ok_or_else(|| Status::not_found(pods.subject(name)))?;
     let empty = json!({});
     let options = Options::of(query, eviction.get("deleteOptions").unwrap_or(&empty));
-    let finished = matches!(
-        pod.value.pointer("/status/phase").and_then(Value::as_str),
-        Some("Succeeded" | "Failed" | "Pending")
-    );
-    if !finished {
-        for budget in
-            api.store.list(by_plural("poddisruptionbudgets"), Some(&target.namespace), &Selector::default()).1
-        {
-            if labels_match(budget.value.pointer("/spec/selector"), &pod.value) {
-                within_budget(api, &budget)?;
-            }
-        }
+    // Under one lock: of two evictions at once, the second sees what the first has taken.
+    remove(api, by_plural("pods"), &Key::new(&*target.namespace, name), &options, within_budgets)?;
+    Ok(respond::status(&Status::created()))
+}
+
+fn within_budgets(all: &View<'_>, pod: &Obj) -> Result<(), Status> {
+    let phase = pod.value.pointer("/status/phase").and_then(Value::as_str);
+    if matches!(phase, Some("Succeeded" | "Failed" | "Pending")) {
+        return Ok(());
     }
-    remove(api, pods, &key, &options)?;
-    Ok(super::respond::json(
-        StatusCode::CREATED,
-        [&serde_json::to_vec(&Status::created()).unwrap_or_default()[..], b"\n"].concat(),
-    ))
+    let budgets = all.list(by_plural("poddisruptionbudgets"), Some(&pod.key.namespace));
+    let covers = |budget: &&Obj| labels_match(budget.value.pointer("/spec/selector"), &pod.value);
+    budgets.iter().filter(covers).try_for_each(|budget| within_budget(all, budget))
 }
 
 /// Counts healthy pods against a budget, as the disruption controller does for its status.
-fn within_budget(api: &Api, budget: &Obj) -> Result<(), Status> {
-    let pods = api.store.list(by_plural("pods"), Some(&budget.key.namespace), &Selector::default()).1;
+fn within_budget(all: &View<'_>, budget: &Obj) -> Result<(), Status> {
+    let pods = all.list(by_plural("pods"), Some(&budget.key.namespace));
     let covered: Vec<&Obj> =
         pods.iter().filter(|p| labels_match(budget.value.pointer("/spec/selector"), &p.value)).collect();
     let running = |p: &&&Obj| p.value.pointer("/status/phase").and_then(Value::as_str) == Some("Running");

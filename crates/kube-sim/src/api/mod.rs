@@ -79,6 +79,8 @@ struct Asked {
     query: Query,
     headers: HeaderMap,
     kind: Kind,
+    /// The faults that hit it.
+    effects: Vec<Effect>,
 }
 
 impl Asked {
@@ -98,7 +100,7 @@ impl Asked {
             Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
         };
         let kind = Kind { verb, resource: named, code: 0, user_agent: agent.to_owned(), user: String::new() };
-        Asked { method: request.method().clone(), route, query, headers, kind }
+        Asked { method: request.method().clone(), route, query, headers, kind, effects: Vec::new() }
     }
 
     fn text(&self, name: &HeaderName) -> &str {
@@ -131,27 +133,25 @@ impl Api {
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
         }
-        let effects = self.faults.matching(&asked.facts());
-        let outcome = self.answer(&asked, user, &effects, request.into_body()).await;
+        asked.effects = self.faults.on_request(&asked.facts());
+        let count = self.counters.request(asked.kind.clone());
+        let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| respond::status(&status));
         if asked.method == Method::HEAD {
             *reply.body_mut() = respond::nothing();
         }
-        asked.kind.code = reply.status().as_u16();
-        self.counters.request(asked.kind.clone());
+        count.answered(reply.status().as_u16());
         self.stamp(&mut reply);
-        let watching = asked.kind.verb == "watch";
-        if watching { reply } else { crate::spoil::reply(reply, &effects) }
+        crate::spoil::reply(reply, &asked.effects)
     }
 
     async fn answer(
         self: &Arc<Self>,
         asked: &Asked,
         user: Result<User, Status>,
-        effects: &[Effect],
         body: Incoming,
     ) -> Result<Reply, Status> {
-        for effect in effects {
+        for effect in &asked.effects {
             match effect {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Effect::Hang => std::future::pending().await,
@@ -168,8 +168,8 @@ impl Api {
             }
         }
         let user = user?;
-        let refused =
-            effects.iter().any(|e| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. }));
+        let refusal = |e: &Effect| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. });
+        let refused = asked.effects.iter().any(refusal);
         match &asked.route {
             Route::Path(path) => {
                 if refused || !user.may_path(path) {
@@ -289,7 +289,7 @@ impl Api {
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,
-            "watch" => return watch::watch(self, resource, target, query, format, asked.facts()).await,
+            "watch" => return watch::watch(self, asked, resource, target, format).await,
             _ => {}
         }
         let media_type = asked.text(&CONTENT_TYPE);

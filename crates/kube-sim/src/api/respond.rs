@@ -73,9 +73,7 @@ pub(crate) fn stream_reply(body: Body) -> Reply {
 
 /// The answer that a `Status` is. The API server ends its JSON with a newline.
 pub(crate) fn status(status: &Status) -> Reply {
-    let mut text = serde_json::to_vec(status).unwrap_or_default();
-    text.push(b'\n');
-    let mut reply = json(status.http_code(), text);
+    let mut reply = json(status.http_code(), status.json() + "\n");
     if let Some(seconds) = status.retry_after() {
         reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Api;
 use super::read::{check_options, reach, selector, version};
 use super::request::{Query, Target};
 use super::respond::{self, Cut, Format, Reply};
+use super::{Api, Asked};
 use crate::counters::WatchGuard;
 use crate::fault::{Effect, Facts};
 use crate::object::{Key, Obj, Object, meta_mut, render};
@@ -32,14 +32,14 @@ const DEFAULT_TIMEOUT: u64 = 1_800;
 const MAX_TIMEOUT: u64 = 31_536_000;
 
 /// Starts a watch.
-pub(crate) async fn watch(
+pub(super) async fn watch(
     api: &Arc<Api>,
+    request: &Asked,
     resource: &'static Resource,
     target: &Target,
-    query: &Query,
     format: Format,
-    facts: Facts,
 ) -> Result<Reply, Status> {
+    let query = &request.query;
     check_options(query, true)?;
     let mut selector = selector(resource, query)?;
     if !target.name.is_empty() {
@@ -60,40 +60,25 @@ pub(crate) async fn watch(
         (false, asked) => Start::After(asked),
     };
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
-    let timeout = match query.number("timeoutSeconds") {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
-        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
-    };
-    let now = Instant::now();
-    let bookmarks = query.flag("allowWatchBookmarks");
-    let mut watch = Watch {
-        api: api.clone(),
-        resource,
-        selector,
-        format,
-        facts,
-        whole: query.text("includeObject") == "Object",
-        from: if initial { 0 } else { asked },
-        pending: VecDeque::new(),
-        subscription: None,
-        deadline: now + timeout,
-        bookmark: bookmarks.then(|| next_bookmark(api, now, now + timeout)).flatten(),
-        bookmarks,
-        columns_sent: false,
-        cut: false,
-        _open: api.counters.watch(),
-    };
-    match api.store.watch(resource, namespace, &watch.selector, start) {
-        Ok(subscription) => watch.begin(subscription, initial && bookmarks),
-        Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
-    }
-    if watch.effects().iter().any(|e| matches!(e, Effect::CloseWatch)) {
-        watch.subscription = None;
-        watch.pending.clear();
+    let mut watch = Watch::new(api, request, resource, selector, format);
+    watch.from = if initial { 0 } else { asked };
+    if !request.effects.contains(&Effect::CloseWatch) {
+        match api.store.watch(resource, namespace, &watch.selector, start) {
+            Ok(subscription) => watch.begin(subscription, initial && watch.bookmarks),
+            Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
+        }
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
     Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
+}
+
+/// How long a watch lasts at most.
+fn timeout(query: &Query) -> Duration {
+    match query.number("timeoutSeconds") {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
+        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
+    }
 }
 
 fn too_old(asked: u64, oldest: u64) -> Bytes {
@@ -102,8 +87,7 @@ fn too_old(asked: u64, oldest: u64) -> Bytes {
 }
 
 fn error_event(status: &Status) -> Bytes {
-    let object = serde_json::to_string(status).unwrap_or_default();
-    format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
 }
 
 /// The next bookmark: an interval away (a little jittered), or shortly before the end if that is sooner.
@@ -142,6 +126,37 @@ enum Pending {
 type Event = Result<Frame<Bytes>, Cut>;
 
 impl Watch {
+    /// One that has nothing to say yet.
+    fn new(
+        api: &Arc<Api>,
+        request: &Asked,
+        resource: &'static Resource,
+        selector: Selector,
+        format: Format,
+    ) -> Self {
+        let query = &request.query;
+        let now = Instant::now();
+        let deadline = now + timeout(query);
+        let bookmarks = query.flag("allowWatchBookmarks");
+        Watch {
+            api: api.clone(),
+            resource,
+            selector,
+            format,
+            facts: request.facts(),
+            whole: query.text("includeObject") == "Object",
+            from: 0,
+            pending: VecDeque::new(),
+            subscription: None,
+            deadline,
+            bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
+            bookmarks,
+            columns_sent: false,
+            cut: false,
+            _open: api.counters.watch(),
+        }
+    }
+
     fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
         for object in std::mem::take(&mut subscription.initial) {
             self.pending.push_back(Pending::Added(object));
@@ -158,14 +173,14 @@ impl Watch {
         self.subscription = Some(subscription);
     }
 
-    fn effects(&self) -> Vec<Effect> {
-        self.api.faults.matching(&self.facts)
-    }
-
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.cut {
                 return Some(Err(Cut));
+            }
+            // Also while there is always something to say.
+            if Instant::now() >= self.deadline {
+                return None;
             }
             let deaf = self.api.faults.deaf(&self.facts);
             if let Some(pending) = self.pending.pop_front() {
@@ -183,28 +198,11 @@ impl Watch {
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
-                fed = feed.recv() => match fed {
-                    Some(Feed::Change(change)) => {
-                        if let Some(line) = self.change_line(&change) {
-                            self.pending.push_back(Pending::Line(line));
-                        }
-                    }
-                    Some(Feed::Expired(oldest)) => {
-                        let line = too_old(self.from, oldest);
-                        self.pending.push_back(Pending::Line(line));
-                        self.subscription = None;
-                        self.bookmark = None;
-                    }
-                    // Too slow, or told to close.
-                    Some(Feed::Close) | None => return None,
-                },
+                fed = feed.recv() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
-                    if now >= self.deadline {
-                        return None;
-                    }
-                    self.bookmark = next_bookmark(&self.api, now, self.deadline);
-                    if let Some(line) = self.due_bookmark()
+                    if now < self.deadline
+                        && let Some(line) = self.due_bookmark(now)
                         && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
@@ -213,12 +211,29 @@ impl Watch {
         }
     }
 
+    /// Takes in what the watch was fed. `None` if that ends it.
+    fn take(&mut self, fed: Option<Feed>) -> Option<()> {
+        let line = match fed {
+            Some(Feed::Change(change)) => self.change_line(&change),
+            Some(Feed::Expired(oldest)) => {
+                self.subscription = None;
+                self.bookmark = None;
+                Some(too_old(self.from, oldest))
+            }
+            // Too slow, or told to close.
+            Some(Feed::Close) | None => return None,
+        };
+        self.pending.extend(line.map(Pending::Line));
+        Some(())
+    }
+
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
-    fn due_bookmark(&mut self) -> Option<Bytes> {
+    fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        self.bookmark = next_bookmark(&self.api, now, self.deadline);
         let version = self.api.store.version();
         let subscription = self.subscription.as_mut()?;
         if !subscription.feed.is_empty() {
-            self.bookmark = Some(Instant::now() + Duration::from_millis(1));
+            self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
         self.bookmarks.then(|| self.bookmark_line(version, false))
@@ -289,18 +304,70 @@ impl Watch {
 
     /// What the fault switches make of a line.
     fn spoil(&mut self, line: Bytes) -> Bytes {
-        for effect in self.effects() {
-            match effect {
-                Effect::Malformed => {
-                    return Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n");
-                }
-                Effect::CutEvent => {
-                    self.cut = true;
-                    return line.slice(..line.len() / 2);
-                }
-                _ => {}
+        match self.api.faults.on_event(&self.facts) {
+            Some(Effect::Malformed) => {
+                Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
+            Some(Effect::CutEvent) => {
+                self.cut = true;
+                line.slice(..line.len() / 2)
+            }
+            _ => line,
         }
-        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::request::Route;
+    use crate::api::{Anonymous, Settings};
+    use crate::auth::Tokens;
+    use crate::counters::{Counters, Kind};
+    use crate::fault::Faults;
+    use crate::limits::Limits;
+    use crate::resource::nodes;
+    use crate::store::{Edit, Store};
+
+    fn api() -> Arc<Api> {
+        let settings = Settings {
+            bookmark_interval: Duration::from_mins(1),
+            anonymous: Anonymous::Refused,
+            lifecycle: false,
+        };
+        Arc::new(Api {
+            store: Arc::new(Store::new(Limits::default())),
+            tokens: Tokens::new("admin"),
+            faults: Faults::default(),
+            counters: Arc::new(Counters::default()),
+            settings,
+            flow: (String::new(), String::new()),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_busy_watch_ends_in_time() {
+        let api = api();
+        let request = Asked {
+            method: http::Method::GET,
+            route: Route::parse("/api/v1/nodes"),
+            query: Query::parse("watch=1&timeoutSeconds=1"),
+            headers: http::HeaderMap::new(),
+            kind: Kind::default(),
+            effects: Vec::new(),
+        };
+        let began = Instant::now();
+        let reply = watch(&api, &request, nodes(), &Target::default(), Format::Object).await;
+        let mut body = reply.expect("a watch").into_body();
+        loop {
+            // Whenever the watch looks, there is something new.
+            let node = json!({"metadata": {"name": "a"}});
+            api.store.write(nodes(), &Key::new("", "a"), |_| Ok(Edit::Put(node))).expect("stored");
+            if body.frame().await.is_none() {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "it goes on for ever");
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1));
     }
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::request::{Query, Target};
 use super::respond::{Format, Reply};
 use super::{Api, read};
-use crate::object::{Key, Object, as_map, meta_mut, meta_str};
+use crate::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
 use crate::patch::fields::{self, Write};
 use crate::patch::{self, PatchType, apply};
 use crate::resource::{Resource, by_plural};
 use crate::schema::{Shape, conform};
 use crate::status::Status;
-use crate::store::Edit;
+use crate::store::{Edit, View};
 use crate::{strategy, validate};
 
 /// Everything a write needs to know of its request.
@@ -162,17 +162,19 @@ fn create_prepared(
     );
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
     let key = Key::new(&*writing.target.namespace, &*name);
-    if writing.query.dry_run() {
-        if api.store.get(resource, &key).is_some() {
+    let mut preview = None;
+    let (object, _) = api.store.write_among(resource, &key, |others, old| {
+        if old.is_some() {
             return Err(Status::already_exists(resource.subject(&name)));
         }
-        return writing.answer(api, Some(value), true);
-    }
-    let (object, _) = api.store.write(resource, &key, |old| match old {
-        Some(_) => Err(Status::already_exists(resource.subject(&name))),
-        None => Ok(Edit::Put(value)),
+        strategy::allocate(resource, None, &mut value, others)?;
+        if writing.query.dry_run() {
+            preview = Some(value);
+            return Ok(Edit::Keep);
+        }
+        Ok(Edit::Put(value))
     })?;
-    writing.answer(api, object.map(|o| o.value.clone()), true)
+    writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), true)
 }
 
 fn namespace_exists(api: &Api, writing: &Writing<'_>) -> Result<(), Status> {
@@ -208,7 +210,7 @@ pub(crate) fn update(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
             validate::invalid_value("metadata.resourceVersion", "0", "must be specified for an update");
         return Err(Status::invalid(resource.group, resource.kind, &writing.target.name, vec![cause]));
     }
-    change(api, writing, "Update", None, |_| Ok((value, None)))
+    change(api, writing, "Update", |_| Ok((value, None)))
 }
 
 type Changed = Result<(Value, Option<fields::Fields>), Status>;
@@ -218,24 +220,19 @@ fn change(
     api: &Api,
     writing: &Writing<'_>,
     operation: &'static str,
-    missing: Option<Status>,
     make: impl FnOnce(&Value) -> Changed,
 ) -> Result<Reply, Status> {
     let (resource, target) = (writing.resource, writing.target);
     let subject = resource.subject(&target.name);
     let key = Key::new(&*target.namespace, &*target.name);
     let mut preview = None;
-    let edit = |old: Option<&crate::object::Obj>| {
-        let old = &old.ok_or_else(|| missing.unwrap_or_else(|| Status::not_found(subject)))?.value;
+    let edit = |others: &View<'_>, old: Option<&Obj>| {
+        let old = &old.ok_or_else(|| Status::not_found(subject))?.value;
         let (mut new, owned) = make(old)?;
         if owned.is_some() || operation == "Update" {
             writing.accept(&mut new)?;
         }
-        if meta_str(&new, "name") != Some(&target.name) {
-            let shown = format!("{:?}", meta_str(&new, "name").unwrap_or_default());
-            let cause = validate::invalid_value("metadata.name", &shown, "field is immutable");
-            return Err(Status::invalid(resource.group, resource.kind, &target.name, vec![cause]));
-        }
+        same_name(resource, &new, &target.name)?;
         precondition(&new, old, subject)?;
         strategy::update(resource, old, &mut new, writing.status_only());
         let taken = fields::changed(&Shape::of(resource), Some(old), &new);
@@ -253,6 +250,9 @@ fn change(
                 &resource.api_version(),
             );
         }
+        if !writing.status_only() {
+            strategy::allocate(resource, Some(old), &mut new, others)?;
+        }
         if same(old, &new) && !asked_reset {
             return Ok(Edit::Keep);
         }
@@ -260,15 +260,26 @@ fn change(
             preview = Some(new);
             return Ok(Edit::Keep);
         }
-        // The last finalizer of a deleted object was taken away: now it goes.
-        let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
-        if meta_str(&new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty) {
-            return Ok(Edit::Remove);
-        }
-        Ok(Edit::Put(new))
+        Ok(if released(&new) { Edit::Remove } else { Edit::Put(new) })
     };
-    let (object, _) = api.store.write(resource, &key, edit)?;
+    let (object, _) = api.store.write_among(resource, &key, edit)?;
     writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), false)
+}
+
+/// Whether the last finalizer of a deleted object was taken away: now it goes.
+fn released(new: &Value) -> bool {
+    let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
+    meta_str(new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty)
+}
+
+fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), Status> {
+    let given = meta_str(new, "name");
+    if given == Some(name) {
+        return Ok(());
+    }
+    let shown = format!("{:?}", given.unwrap_or_default());
+    let cause = validate::invalid_value("metadata.name", &shown, "field is immutable");
+    Err(Status::invalid(resource.group, resource.kind, name, vec![cause]))
 }
 
 /// The resourceVersion and UID that the client read must still be the current ones.
@@ -310,9 +321,7 @@ pub(crate) fn patch(
     let kind = PatchType::from_media_type(media_type)?;
     let shape = Shape::of(writing.resource);
     if kind != PatchType::Apply {
-        return change(api, writing, "Update", None, |old| {
-            Ok((patch::patched(kind, &shape, old, body)?, None))
-        });
+        return change(api, writing, "Update", |old| Ok((patch::patched(kind, &shape, old, body)?, None)));
     }
     if writing.query.text("fieldManager").is_empty() {
         let cause = validate::required("fieldManager", "is required for apply patch");
@@ -333,7 +342,7 @@ pub(crate) fn patch(
         let (value, owned) = apply::apply(&shape, None, &config, &write, true)?;
         return create_prepared(api, writing, value, "Apply", Some(owned));
     }
-    change(api, writing, "Apply", None, |old| {
+    change(api, writing, "Apply", |old| {
         let (value, owned) = apply::apply(&shape, Some(old), &config, &write, writing.query.flag("force"))?;
         Ok((value, Some(owned)))
     })

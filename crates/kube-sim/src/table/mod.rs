@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::api::respond::metadata_only;
+use crate::escape::escaped;
 use crate::object::{Obj, render};
 use crate::resource::Resource;
 
@@ -122,6 +123,7 @@ pub(crate) fn head(
     with_columns: bool,
 ) -> Vec<u8> {
     let columns = if with_columns { columns(resource) } else { Value::Null };
+    let columns = escaped(columns.to_string());
     let meta = crate::api::read::list_meta(at, next);
     format!(
         "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"columnDefinitions\":{columns},\"rows\":["
@@ -136,7 +138,7 @@ pub(crate) fn row(object: &Obj, include: bool) -> Vec<u8> {
 
 /// One row with nothing, the metadata, or the whole object.
 pub(crate) fn row_with(object: &Obj, include: bool, whole: bool) -> Vec<u8> {
-    let cells = Value::Array(cells::cells(object));
+    let cells = escaped(Value::Array(cells::cells(object)).to_string());
     let mut row = format!("{{\"cells\":{cells},\"object\":").into_bytes();
     if whole {
         row.extend_from_slice(&object.full());
