@@ -16,6 +16,7 @@ pub mod health;
 pub mod http;
 pub mod layout;
 mod life;
+mod listeners;
 pub mod master;
 pub mod metrics;
 pub mod mover;
