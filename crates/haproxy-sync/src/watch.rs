@@ -43,6 +43,8 @@ pub struct Scope {
     pub service_selector: String,
     /// Namespaces; empty for all.
     pub namespaces: Vec<String>,
+    /// By which rules a Node is ready, draining or neither.
+    pub rules: nodegate_readiness::Policy,
 }
 
 impl Scope {
@@ -69,7 +71,7 @@ fn list_name(namespace: Option<&str>) -> String {
 pub async fn run(scope: Scope, observed: Sender<Observed>, life: Arc<Life>, metrics: Arc<Metrics>) {
     let nodes = async {
         let watch = Watch { list: "nodes".to_owned(), observed: &observed, life: &life, metrics: &metrics };
-        watch.run(&NodeLists { selector: scope.node_selector.clone() }).await;
+        watch.run(&NodeLists { selector: scope.node_selector.clone(), rules: &scope.rules }).await;
     };
     let services = scope.service_lists().into_iter().map(|namespace| {
         let (observed, life, metrics, scope) = (&observed, &life, &metrics, &scope);
@@ -94,11 +96,12 @@ trait Lists {
     fn remove(&self, observed: &mut Observed, object: &Self::Object) -> bool;
 }
 
-struct NodeLists {
+struct NodeLists<'a> {
     selector: String,
+    rules: &'a nodegate_readiness::Policy,
 }
 
-impl Lists for NodeLists {
+impl Lists for NodeLists<'_> {
     type Object = WatchedNode;
     type Listed = BTreeMap<String, Arc<NodeFacts>>;
 
@@ -111,7 +114,7 @@ impl Lists for NodeLists {
     }
 
     fn list(&self, listed: &mut Self::Listed, object: &WatchedNode) {
-        let facts = object.facts();
+        let facts = object.facts(self.rules);
         listed.insert(facts.name.clone(), Arc::new(facts));
     }
 
@@ -120,11 +123,11 @@ impl Lists for NodeLists {
     }
 
     fn set(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.set_node(object.facts())
+        observed.set_node(object.facts(self.rules))
     }
 
     fn remove(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.remove_node(&object.facts().name)
+        observed.remove_node(object.meta().name.as_deref().unwrap_or_default())
     }
 }
 
