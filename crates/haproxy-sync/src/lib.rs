@@ -24,6 +24,7 @@ pub mod names;
 mod objects;
 pub mod observed;
 pub mod once;
+mod pace;
 pub mod plan;
 pub mod policy;
 pub mod ports;
