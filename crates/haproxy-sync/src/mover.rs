@@ -106,7 +106,7 @@ impl Mover {
             }
         }
         // Of a template of the operator's we don't know which servers it makes, nor those of a process that lacks some.
-        let all_there = layout.ours && !round.missing.is_some_and(|missing| missing > 0);
+        let all_there = layout.ours && round.missing.is_none_or(|missing| missing == 0);
         self.tell(&runtime, &commands, all_there).await?;
         round.moved = moved.len();
         for (target, state) in moved {
