@@ -223,6 +223,7 @@ fn scope(args: &Args, wrong: &mut Mistakes) -> Option<Scope> {
         service_selector: service_selector?,
         namespaces: namespaces?,
         rules: Rules { drain_on: drain_on?, ..Rules::default() },
+        ..Scope::default()
     })
 }
 
