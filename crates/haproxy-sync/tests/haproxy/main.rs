@@ -41,6 +41,7 @@ async fn table() {
     line(faults::refused_reload().await);
     line(reloads::other_configuration().await);
     line(reloads::failing_at_first().await);
+    line(reloads::late_haproxy().await);
     line(faults::frozen_worker().await);
     line(faults::frozen_master().await);
     line(faults::api_outage().await);

@@ -59,3 +59,26 @@ pub(crate) async fn failing_at_first() -> Row {
     let result = format!("port answers {} ms after the template is back", took.as_millis());
     Row { what: "HAProxy restarted with an old file", result }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_without_a_haproxy_is_not_ready_until_one_has_loaded_its_file() {
+    late_haproxy().await;
+}
+
+pub(crate) async fn late_haproxy() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(2).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start_program(&[]);
+    let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
+    lab.until("it has looked twice", async || lab.metric(looks).await >= Some(2.0)).await;
+    assert!(!lab.is_ready().await, "{}", lab.log());
+    assert_eq!(lab.metric("nodegate_haproxy_pending").await, Some(1.0));
+    assert_eq!(lab.log().matches("no HAProxy runs").count(), 1, "told once\n{}", lab.log());
+    lab.start_haproxy().await;
+    let took = lab.until("it is ready", async || lab.is_ready().await).await;
+    assert!(get(port, PATIENCE).await.is_ok(), "{}", lab.log());
+    assert_eq!(lab.metric(RELOADED).await, Some(1.0), "{}", lab.log());
+    let result = format!("not ready before, ready {} ms after HAProxy was", took.as_millis());
+    Row { what: "HAProxy starts after the program", result }
+}
