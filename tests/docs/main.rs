@@ -15,6 +15,9 @@ mod poll;
 mod checks;
 mod commands;
 mod demo;
+#[path = "../../crates/haproxy-sync/src/args.rs"]
+#[allow(dead_code, reason = "nothing is parsed here")]
+mod haproxy;
 mod links;
 mod pages;
 mod settings;

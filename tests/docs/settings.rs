@@ -1,6 +1,9 @@
-//! docs/configuration.md's table of settings says what `--help` says, and each setting has its row once.
+//! The tables of settings say what the programs' `--help` says, and each setting has its row once.
 
+use crate::haproxy;
 use crate::pages::read;
+use clap::CommandFactory;
+use std::ffi::OsStr;
 use std::process::Command;
 
 /// A setting as `--help` shows it.
@@ -35,8 +38,23 @@ fn settings_of_help() -> Vec<Setting> {
     blocks.map(setting).collect()
 }
 
-fn settings_of_document() -> Vec<Setting> {
-    let document = read("docs/configuration.md");
+/// The companion is built elsewhere; its parser is here.
+fn settings_of_companion() -> Vec<Setting> {
+    let program = haproxy::Args::command();
+    let setting = |arg: &clap::Arg| {
+        let takes_value = arg.get_action().takes_values();
+        let default = arg.get_default_values().iter().filter(|_| takes_value);
+        Setting {
+            flag: format!("--{}", arg.get_long().unwrap()),
+            env: arg.get_env().and_then(OsStr::to_str).unwrap_or_default().to_owned(),
+            default: default.map(|value| value.to_str().unwrap()).collect::<Vec<_>>().join(","),
+        }
+    };
+    program.get_arguments().map(setting).collect()
+}
+
+fn settings_of_document(path: &str) -> Vec<Setting> {
+    let document = read(path);
     let table = between(&document, "<!-- settings", "<!-- /settings -->").unwrap().to_owned();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     let cell = |text: &str| text.trim().trim_matches('`').to_owned();
@@ -52,5 +70,12 @@ fn settings_of_document() -> Vec<Setting> {
 fn the_table_of_settings_is_complete_and_true() {
     let help = settings_of_help();
     assert!(help.len() >= 10, "--help was not understood: {help:#?}");
-    assert_eq!(settings_of_document(), help);
+    assert_eq!(settings_of_document("docs/configuration.md"), help);
+}
+
+#[test]
+fn so_is_the_companions() {
+    let parser = settings_of_companion();
+    assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
+    assert_eq!(settings_of_document("docs/haproxy-sync.md"), parser);
 }

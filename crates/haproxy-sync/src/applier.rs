@@ -29,6 +29,27 @@ pub enum Reloader {
     Nobody,
 }
 
+impl Reloader {
+    /// Whether there is anybody to tell it.
+    pub fn is_somebody(&self) -> bool {
+        !matches!(self, Self::Nobody)
+    }
+}
+
+/// Whether HAProxy is to read its configuration again.
+#[derive(Clone, Copy, Debug)]
+pub struct Reload {
+    /// Even if nothing has changed.
+    pub wanted: bool,
+    /// Now; what needs one is postponed otherwise.
+    pub allowed: bool,
+}
+
+impl Reload {
+    /// If it takes one.
+    pub const IF_NEEDED: Self = Self { wanted: false, allowed: true };
+}
+
 /// What the applier works with.
 #[derive(Clone, Debug)]
 pub struct Tools {
@@ -50,6 +71,21 @@ pub struct Tools {
     pub policy: Policy,
 }
 
+impl Tools {
+    /// Takes out what wants a port that the template, another file of HAProxy's or another program has, and tells what
+    /// that was. `old` is the configuration in effect.
+    pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
+        let planned = desired.problems.clone();
+        let mut bound = bound_ports(template.text());
+        for file in &self.before {
+            bound.extend(std::fs::read_to_string(file).iter().flat_map(|text| bound_ports(text)));
+        }
+        leave_out_bound(desired, &bound);
+        leave_out_busy(desired, &self.policy.bind, old);
+        desired.problems.iter().filter(|problem| !planned.contains(problem)).cloned().collect()
+    }
+}
+
 /// What it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
@@ -63,6 +99,8 @@ pub enum Applied {
     Reloaded,
     /// A new file; no HAProxy runs that could read it.
     NotRunning,
+    /// Nothing yet: it takes a reload, and none is allowed now.
+    Postponed,
 }
 
 /// Why the configuration in effect is still the old one.
@@ -145,27 +183,26 @@ impl Applier {
         Ok(Template::of_file(&path.to_string_lossy(), text))
     }
 
-    /// Brings HAProxy to what is desired, or leaves everything as it was. `force` reloads even if nothing changed.
-    pub async fn settle(&mut self, desired: &Desired, force: bool) -> Result<Applied, ApplyError> {
+    /// Brings HAProxy to what is desired, or leaves everything as it was.
+    pub async fn settle(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
         let tools = self.tools.clone();
         let template = Self::read_template(tools.template.as_deref())?;
         let old = tools.file.read()?;
-        let planned = &desired.problems;
-        let mut desired = desired.clone();
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-        if let (None, Some((gone, all))) =
-            (&self.live, removal(&old_text, &desired, tools.policy.max_removal))
+        // Later on it is the guard of the facts that watches over this.
+        if self.generation == 0
+            && let Some((gone, all)) = removal(&old_text, desired, tools.policy.max_removal)
         {
             return Err(ApplyError::Removal { gone, all });
         }
+        // What was written and never loaded is in nobody's effect, however much it is what is desired.
+        let force = reload.wanted || tools.file.is_unloaded();
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
-        if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(&desired)) {
+        if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired)) {
             return Ok(Applied::Unchanged);
         }
-        leave_out_bound(&mut desired, &self.bound(&template));
-        leave_out_busy(&mut desired, &tools.policy.bind, &old_text);
-        let mine = |problem: &&Problem| !planned.contains(problem);
-        self.problems = desired.problems.iter().filter(mine).cloned().collect();
+        let mut desired = desired.clone();
+        self.problems = tools.leave_out(&template, &mut desired, &old_text);
         let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
         let text = render(&template, &desired, &tools.policy.check, state_file.as_deref())?;
         let same_bytes = old.as_deref() == Some(text.as_bytes());
@@ -175,39 +212,51 @@ impl Applier {
             self.taken(desired, template, distance.is_none());
             return Ok(Applied::Unchanged);
         }
-        let candidate = tools.file.prepare(text.as_bytes())?;
-        validate(&tools.haproxy, &tools.before, candidate.path()).await?;
-        drop(text);
-        let previous = candidate.commit()?;
-        if !force {
-            match distance {
-                Some(Distance::States) => {
-                    self.taken(desired, template, false);
-                    return Ok(Applied::Rewritten);
-                }
-                Some(Distance::Nodes { added, removed }) => match self
-                    .change(&desired, &added, &removed)
-                    .await
-                {
-                    Ok(()) => {
-                        self.taken(desired, template, false);
-                        return Ok(Applied::Dynamic);
-                    }
-                    Err(reason) => tracing::info!(%reason, "servers can't be changed at run time: reloading"),
-                },
-                Some(Distance::Structure) | None => {}
-            }
+        let distance = distance.filter(|_| !force).unwrap_or(Distance::Structure);
+        if distance == Distance::Structure && !reload.allowed {
+            return Ok(Applied::Postponed);
         }
-        self.reload(previous, desired, template).await
+        // The same bytes were validated when they were written.
+        let previous = if same_bytes { None } else { Some(self.write(text).await?) };
+        self.load(distance, previous, (desired, template), reload.allowed).await
     }
 
-    /// Ports of what the operator wrote.
-    fn bound(&self, template: &Template) -> BTreeSet<u16> {
-        let mut ports = bound_ports(template.text());
-        for file in &self.tools.before {
-            ports.extend(std::fs::read_to_string(file).iter().flat_map(|text| bound_ports(text)));
-        }
-        ports
+    /// Puts a new version in place, marked as not loaded.
+    async fn write(&self, text: String) -> Result<Previous, ApplyError> {
+        let Tools { file, haproxy, before, .. } = &self.tools;
+        let candidate = file.prepare(text.as_bytes())?;
+        drop(text);
+        validate(haproxy, before, candidate.path()).await?;
+        file.set_unloaded()?;
+        Ok(candidate.commit()?)
+    }
+
+    /// Brings HAProxy to what the file holds now, by the least that it takes.
+    async fn load(
+        &mut self,
+        distance: Distance,
+        previous: Option<Previous>,
+        next: (Desired, Template),
+        may_reload: bool,
+    ) -> Result<Applied, ApplyError> {
+        let applied = match distance {
+            Distance::States => Applied::Rewritten,
+            Distance::Nodes { added, removed } => match self.change(&next.0, &added, &removed).await {
+                Ok(()) => Applied::Dynamic,
+                Err(reason) if may_reload => {
+                    tracing::info!(%reason, "servers can't be changed at run time: reloading");
+                    return self.reload(previous, next).await;
+                }
+                Err(_) => {
+                    previous.map_or(Ok(()), Previous::restore)?;
+                    return Ok(Applied::Postponed);
+                }
+            },
+            Distance::Structure => return self.reload(previous, next).await,
+        };
+        self.taken(next.0, next.1, false);
+        self.tools.file.set_loaded();
+        Ok(applied)
     }
 
     /// How far the running structure is from the desired one; none if nothing is known of it.
@@ -218,12 +267,17 @@ impl Applier {
         }
         match desired.distance(&layout.desired) {
             Distance::Nodes { added, .. }
-                if !template.has_our_sections() || added.iter().any(|name| self.lingering.contains(name)) =>
+                if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
             {
                 Some(Distance::Structure)
             }
             distance => Some(distance),
         }
+    }
+
+    /// Whether HAProxy still has servers of a node that was taken out.
+    fn lingers(&self, node: &str) -> bool {
+        self.lingering.contains(node) || self.undeleted.iter().any(|server| server_is_of(server, node))
     }
 
     async fn change(
@@ -238,8 +292,7 @@ impl Applier {
         let left =
             dynamic::change(runtime, &self.tools.policy.check, layout, desired, added, removed).await?;
         for name in removed {
-            let own = layout.dynamic.remove(name);
-            if !own || left.iter().any(|server| server.ends_with(&format!("/{name}"))) {
+            if !layout.dynamic.remove(name) {
                 self.lingering.insert(name.clone());
             }
         }
@@ -250,10 +303,11 @@ impl Applier {
 
     async fn reload(
         &mut self,
-        previous: Previous,
-        desired: Desired,
-        template: Template,
+        previous: Option<Previous>,
+        (desired, template): (Desired, Template),
     ) -> Result<Applied, ApplyError> {
+        // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
+        self.tools.file.set_unloaded()?;
         let result = match &self.tools.reloader {
             Reloader::Master(master) => master.reload().await,
             Reloader::Command(words, patience) => run(words, *patience).await,
@@ -262,15 +316,18 @@ impl Applier {
         match result {
             Ok(()) => {
                 self.taken(desired, template, true);
+                self.tools.file.set_loaded();
                 Ok(Applied::Reloaded)
             }
-            // There is no old process to go on; the next one starts with the new file, which has been validated.
+            // There is no old process to go on; the next one starts with the new file, which has been validated. Until
+            // it has answered, and reloaded, nothing is known to have taken effect: it may have read the old one.
             Err(ReloadError::Ask(AskError::Absent(..))) => {
                 self.live = None;
+                self.generation += 1;
                 Ok(Applied::NotRunning)
             }
             Err(error) => {
-                previous.restore()?;
+                previous.map_or(Ok(()), Previous::restore)?;
                 Err(error.into())
             }
         }
@@ -301,6 +358,11 @@ impl Applier {
             self.undeleted = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
         }
     }
+}
+
+/// Whether `backend/server` is this node's.
+fn server_is_of(server: &str, node: &str) -> bool {
+    server.split_once('/').is_some_and(|(_, name)| name == node)
 }
 
 async fn run(words: &[String], patience: Duration) -> Result<(), ReloadError> {

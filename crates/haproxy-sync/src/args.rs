@@ -146,6 +146,18 @@ pub(crate) struct Args {
     )]
     pub(crate) node_selector: String,
 
+    /// Which signals drain a node, by the same rules as the agent's --drain-on: unschedulable, deleting, taint:<key>,
+    /// label:<key>, or none alone
+    #[arg(
+        long,
+        env = "NODEGATE_HAPROXY_DRAIN_ON",
+        value_name = "LIST",
+        default_value = "unschedulable,deleting,taint:ToBeDeletedByClusterAutoscaler,taint:karpenter.sh/disrupted,\
+                         taint:node.kubernetes.io/out-of-service,\
+                         label:node.kubernetes.io/exclude-from-external-load-balancers"
+    )]
+    pub(crate) drain_on: String,
+
     /// Only Services of these namespaces
     #[arg(
         long,

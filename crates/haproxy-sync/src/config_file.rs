@@ -86,6 +86,29 @@ impl ConfigFile {
         Ok(candidate)
     }
 
+    /// Whether a process may run that has not loaded what the file holds: who wrote it was killed, or in vain.
+    pub fn is_unloaded(&self) -> bool {
+        std::fs::symlink_metadata(self.mark()).is_ok()
+    }
+
+    /// Remembers, for whoever comes after us, too, that the file is about to hold what nobody has loaded.
+    pub fn set_unloaded(&self) -> Result<(), FileError> {
+        let mark = self.mark();
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("write", &mark)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// It has been loaded. A mark that can't be removed costs a reload too many.
+    pub fn set_loaded(&self) {
+        let _ = std::fs::remove_file(self.mark());
+    }
+
+    fn mark(&self) -> PathBuf {
+        beside(&self.path, "unloaded")
+    }
+
     /// Replaces the file without asking anybody.
     pub fn replace(&self, bytes: &[u8]) -> Result<(), FileError> {
         self.prepare(bytes)?.commit().map(drop)
@@ -176,6 +199,18 @@ mod tests {
         drop(file.prepare(b"three").unwrap());
         let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn what_nobody_has_loaded_is_remembered_by_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = ConfigFile::new(directory.path().join("haproxy.cfg"));
+        assert!(!file.is_unloaded());
+        file.set_unloaded().unwrap();
+        file.set_unloaded().unwrap();
+        assert!(ConfigFile::new(directory.path().join("haproxy.cfg")).is_unloaded());
+        file.set_loaded();
+        assert!(!file.is_unloaded());
     }
 
     #[test]

@@ -79,7 +79,8 @@ async fn add(
 }
 
 /// A server's parameters, as the generated section has them but for the tracking. No agent: a dynamic server with one
-/// is down until the agent has spoken, and the drain comes from us anyway.
+/// is down until the agent has spoken. What drains a Node drains this server by our own word, which goes by the agent's
+/// rules; a drain that only the agent knows of, by a check of its own, has to wait for the next reload.
 fn server_line(check: &Check, frontend: &Frontend, node: &str) -> Option<String> {
     let server = frontend.server(node)?;
     let address = SocketAddr::new(server.address, frontend.node_port);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub enum NodeState {
     /// It may.
     Ready,
-    /// It is healthy, and somebody is taking it out.
+    /// It is healthy, and somebody is taking it out (`--drain-on`).
     Draining,
     /// Its kubelet is not ready, or has never said that it is.
     #[default]

@@ -34,6 +34,11 @@ impl Guard {
         Self { accepted: Facts::default(), max_removal }
     }
 
+    /// Whether this Service is still among what was accepted.
+    pub fn holds(&self, service: &(String, String)) -> bool {
+        self.accepted.services.contains_key(service)
+    }
+
     /// Takes new facts. Where more than the allowed part of the nodes or Services is missing, those stay as they were
     /// known last, and everything else is taken: a cordon still works while an empty list is being doubted. A Service
     /// that was `deleted` is one whose end the watch told by itself; that is no list that came back empty.

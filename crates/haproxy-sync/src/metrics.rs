@@ -1,7 +1,7 @@
 //! What is counted. Label values are closed sets.
 
 use crate::applier::Applied;
-use crate::desired::{Desired, ServerState};
+use crate::desired::{Desired, Problem, ServerState};
 use crate::guard::Held;
 use crate::life::Life;
 use prometheus_client::collector::Collector;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -39,6 +39,8 @@ pub struct Metrics {
     frontends: Gauge,
     servers: Gauge,
     problems: Family<Kind, Gauge>,
+    /// The kinds of what the plan could not serve, and of what was left out of it when it was applied.
+    causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
 }
@@ -85,6 +87,7 @@ impl Metrics {
             Applied::Dynamic => "dynamic",
             Applied::Reloaded => "reloaded",
             Applied::NotRunning => "not-running",
+            Applied::Postponed => return,
         };
         self.applied.get_or_create(&Kind { kind }).inc();
     }
@@ -124,11 +127,26 @@ impl Metrics {
         self.servers.set(count(desired.server_count()));
         self.held.get_or_create(&Kind { kind: "nodes" }).set(count(held.nodes));
         self.held.get_or_create(&Kind { kind: "services" }).set(count(held.services));
+        self.caused(|[planned, _]| *planned = kinds(&desired.problems));
+    }
+
+    /// What the applier could not put into the configuration, besides what the plan had given up.
+    pub(crate) fn left_out(&self, problems: &[Problem]) {
+        self.caused(|[_, left_out]| *left_out = kinds(problems));
+    }
+
+    fn caused(&self, change: impl FnOnce(&mut [Vec<&'static str>; 2])) {
+        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut causes);
         self.problems.clear();
-        for problem in &desired.problems {
-            self.problems.get_or_create(&Kind { kind: problem.kind }).inc();
+        for &kind in causes.iter().flatten() {
+            self.problems.get_or_create(&Kind { kind }).inc();
         }
     }
+}
+
+fn kinds(problems: &[Problem]) -> Vec<&'static str> {
+    problems.iter().map(|problem| problem.kind).collect()
 }
 
 /// Everything as Prometheus reads it.

@@ -10,7 +10,7 @@ use crate::layout::{Layout, Target};
 use crate::metrics::Metrics;
 use crate::names::NODES_BACKEND;
 use crate::socket::{AskError, Runtime};
-use crate::state_file::{Servers, compose, parse};
+use crate::state_file::{ServerLine, Servers, compose, parse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,8 +33,9 @@ pub enum MoveError {
 pub struct Round {
     /// Servers whose state was changed.
     pub moved: usize,
-    /// Servers that HAProxy should have and does not: it runs another configuration than we believe.
-    pub missing: usize,
+    /// Servers that HAProxy should have and does not: it runs another configuration than we believe. None if it was not
+    /// asked.
+    pub missing: Option<usize>,
 }
 
 /// Tells HAProxy the states of servers.
@@ -46,7 +47,9 @@ pub struct Mover {
     /// Whom all that we remember was said to.
     heard_by: Option<(u64, u32)>,
     said: BTreeMap<Target, ServerState>,
-    weights: BTreeMap<String, u16>,
+    /// The process that was asked last, and the weights that it was told; none if it may have heard one or another.
+    asked: Option<u32>,
+    weights: BTreeMap<String, Option<u16>>,
     live: Servers,
     written: Option<String>,
 }
@@ -66,6 +69,7 @@ impl Mover {
             agent_port,
             heard_by: None,
             said: BTreeMap::new(),
+            asked: None,
             weights: BTreeMap::new(),
             live: Servers::new(),
             written: None,
@@ -77,8 +81,11 @@ impl Mover {
         let Some(runtime) = self.runtime.clone() else { return Ok(Round::default()) };
         let mut round = Round::default();
         if self.heard_by.is_none_or(|(generation, _)| generation != layout.generation) {
-            round.missing = self.learn(&runtime, layout).await?;
+            round.missing = Some(self.learn(&runtime, layout).await?);
         }
+        // Nodes come and go for as long as no reload makes us begin anew.
+        self.said.retain(|target, _| layout.desired.node(&target.server).is_some());
+        self.weights.retain(|node, _| layout.desired.node(node).is_some());
         let mut commands = Vec::new();
         let mut moved = Vec::new();
         for node in desired.nodes.iter().filter(|node| layout.desired.node(&node.name).is_some()) {
@@ -88,15 +95,19 @@ impl Mover {
                     moved.push((target, node.state));
                 }
             }
-            let known = self.weights.get(&node.name).copied();
-            if known.or_else(|| layout.loaded.get(&node.name).copied()) != Some(node.weight) {
+            // What was added at run time was not loaded from anywhere.
+            let from_file = !layout.dynamic.contains(&node.name);
+            let loaded = || layout.loaded.get(&node.name).copied().filter(|_| from_file);
+            if self.weights.get(&node.name).copied().unwrap_or_else(loaded) != Some(node.weight) {
                 let backends = layout.backends_of(&node.name);
                 commands
                     .extend(backends.map(|b| format!("set server {b}/{} weight {}", node.name, node.weight)));
-                self.weights.insert(node.name.clone(), node.weight);
+                self.weights.insert(node.name.clone(), Some(node.weight));
             }
         }
-        self.tell(&runtime, &commands, layout).await?;
+        // Of a template of the operator's we don't know which servers it makes, nor those of a process that lacks some.
+        let all_there = layout.ours && round.missing.is_none_or(|missing| missing == 0);
+        self.tell(&runtime, &commands, all_there).await?;
         round.moved = moved.len();
         for (target, state) in moved {
             self.metrics.moved(state);
@@ -109,13 +120,12 @@ impl Mover {
         &mut self,
         runtime: &Runtime,
         commands: &[String],
-        layout: &Layout,
+        all_there: bool,
     ) -> Result<(), MoveError> {
         let said = runtime.tell(commands).await;
-        // Of a template of the operator's we don't know which servers it makes.
         let fault = match said {
             Ok(said) => {
-                said.into_iter().find(|line| layout.ours || !line.contains("No such")).map(MoveError::Refused)
+                said.into_iter().find(|line| all_there || !line.contains("No such")).map(MoveError::Refused)
             }
             Err(error) => Some(error.into()),
         };
@@ -142,27 +152,28 @@ impl Mover {
         }
     }
 
-    /// Everything said is void.
+    /// Everything said is void, but that it was said.
     pub fn forget(&mut self) {
         self.heard_by = None;
         self.said.clear();
-        self.weights.clear();
+        self.weights.values_mut().for_each(|weight| *weight = None);
     }
 
     /// Asks a process that we have not talked to yet what it holds; gives how many servers it lacks.
     async fn learn(&mut self, runtime: &Runtime, layout: &Layout) -> Result<usize, MoveError> {
         self.forget();
         let pid = runtime.worker_pid().await?.unwrap_or_default();
+        if self.asked.replace(pid) != Some(pid) {
+            self.weights.clear();
+        }
         self.read(runtime, layout).await?;
         let mut missing = self.missing_backends(runtime, layout).await?;
         for node in &layout.desired.nodes {
             for target in layout.targets(&node.name) {
                 match self.live.get(&(target.backend.clone(), target.server.clone())) {
                     Some(line) => {
-                        let agent_fits = !(target.agent && self.agent_port)
-                            || line.agent == (line.state == ServerState::Ready);
-                        if agent_fits {
-                            self.said.insert(target, line.state);
+                        if let Some(state) = self.word_behind(&target, line) {
+                            self.said.insert(target, state);
                         }
                     }
                     None if layout.ours && target.backend == NODES_BACKEND => missing += 1,
@@ -172,6 +183,16 @@ impl Mover {
         }
         self.heard_by = Some((layout.generation, pid));
         Ok(missing)
+    }
+
+    /// What we must have said to a server that is in this state; none if it has to be said again. An agent is asked only
+    /// while our word is "ready", so what is drained while its agent is asked was drained by the agent.
+    fn word_behind(&self, target: &Target, line: &ServerLine) -> Option<ServerState> {
+        match (target.agent && self.agent_port, line.agent, line.state) {
+            (true, true, ServerState::Ready | ServerState::Drain) => Some(ServerState::Ready),
+            (true, true, ServerState::Maint) | (true, false, ServerState::Ready) => None,
+            (_, _, state) => Some(state),
+        }
     }
 
     /// Backends that the process should have and does not.

@@ -5,11 +5,10 @@ use crate::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use nodegate_readiness::{ConditionStatus, Outcome, Policy};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Nodes with this label take no traffic of load balancers.
-const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const WEIGHT: &str = "nodegate.io/haproxy-weight";
 /// No Node or Service has more of anything than this.
 const MAX_PARTS: usize = 1000;
@@ -29,6 +28,14 @@ pub(crate) struct WatchedNode {
 struct NodeSpec {
     #[serde(default)]
     unschedulable: Option<bool>,
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Taint {
+    #[serde(default)]
+    key: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -90,12 +97,12 @@ struct Port {
 }
 
 impl WatchedNode {
-    pub(crate) fn facts(&self) -> NodeFacts {
+    pub(crate) fn facts(&self, rules: &Policy) -> NodeFacts {
         let meta = &self.metadata;
         let addresses = self.status.iter().flat_map(|status| status.addresses.iter().flatten());
         NodeFacts {
             name: meta.name.clone().unwrap_or_default(),
-            state: self.state(),
+            state: self.state(rules),
             weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
             addresses: addresses
                 .filter_map(|address| Some((clip(&address.kind), address.address.parse().ok()?)))
@@ -104,17 +111,32 @@ impl WatchedNode {
         }
     }
 
-    fn state(&self) -> NodeState {
+    /// What the agent would say of it: both go by the same rules.
+    fn state(&self, rules: &Policy) -> NodeState {
+        let (meta, spec) = (&self.metadata, self.spec.as_ref());
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ready = conditions.filter(|condition| condition.kind == "Ready").any(|c| c.status == "True");
-        let meta = &self.metadata;
-        let excluded = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(EXCLUDED));
-        let cordoned = self.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-        match (ready, cordoned || excluded || meta.deletion_timestamp.is_some()) {
-            (false, _) => NodeState::NotReady,
-            (true, true) => NodeState::Draining,
-            (true, false) => NodeState::Ready,
+        let taints = spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let facts = nodegate_readiness::NodeFacts {
+            conditions: conditions.map(Condition::fact).collect(),
+            unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
+            deleting: meta.deletion_timestamp.is_some(),
+            taints: taints.map(|taint| taint.key.clone()).collect(),
+            labels: meta.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+            ..nodegate_readiness::NodeFacts::default()
+        };
+        match rules.node_ready(&nodegate_readiness::Node::Present(facts), false) {
+            Outcome::Pass => NodeState::Ready,
+            Outcome::Draining(_) => NodeState::Draining,
+            Outcome::Fail(_) => NodeState::NotReady,
         }
+    }
+}
+
+impl Condition {
+    fn fact(&self) -> nodegate_readiness::Condition {
+        // A reason would be shown to nobody.
+        let (kind, reason) = (self.kind.clone(), String::new());
+        nodegate_readiness::Condition { kind, status: ConditionStatus::from_api(&self.status), reason }
     }
 }
 
@@ -208,7 +230,7 @@ mod tests {
     fn objects_with_everything_left_out_or_odd_are_read() {
         for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
             let node: WatchedNode = serde_json::from_str(json).unwrap();
-            assert_eq!(node.facts(), NodeFacts::default());
+            assert_eq!(node.facts(&Policy::default()), NodeFacts::default());
             let service: WatchedService = serde_json::from_str(json).unwrap();
             assert_eq!(service.facts(), None);
         }
@@ -218,15 +240,33 @@ mod tests {
     }
 
     #[test]
-    fn a_cordon_drains_and_not_ready_beats_it() {
-        let node = |unschedulable, ready| {
+    fn what_drains_by_the_agents_rules_drains_here_and_not_ready_beats_it() {
+        let node = |metadata: &str, spec: &str, ready: &str, drain_on: &str| {
             let json = format!(
-                r#"{{"spec":{{"unschedulable":{unschedulable}}},"status":{{"conditions":[{{"type":"Ready","status":"{ready}"}}]}}}}"#
+                r#"{{"metadata":{{{metadata}}},"spec":{{{spec}}},"status":{{"conditions":[
+                    {{"type":"DiskPressure","status":"False"}},{{"type":"Ready","status":"{ready}","reason":"x"}}]}}}}"#
             );
-            serde_json::from_str::<WatchedNode>(&json).unwrap().facts().state
+            let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
+            serde_json::from_str::<WatchedNode>(&json).unwrap().facts(&rules).state
         };
-        assert_eq!(node(false, "True"), NodeState::Ready);
-        assert_eq!(node(true, "True"), NodeState::Draining);
-        assert_eq!(node(true, "Unknown"), NodeState::NotReady);
+        let default = nodegate_readiness::DrainSignals::default().to_string();
+        let taint = |key: &str| {
+            format!(r#""taints":[{{"key":"a","effect":"NoExecute"}},{{"key":"{key}","value":"x"}}]"#)
+        };
+        let label = r#""labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
+        assert_eq!(node("", &taint("b"), "True", &default), NodeState::Ready);
+        for (metadata, spec) in [
+            ("", r#""unschedulable":true"#.to_owned()),
+            ("", taint("ToBeDeletedByClusterAutoscaler")),
+            ("", taint("karpenter.sh/disrupted")),
+            ("", taint("node.kubernetes.io/out-of-service")),
+            (label, String::new()),
+            (r#""deletionTimestamp":"2026-01-01T00:00:00Z""#, String::new()),
+        ] {
+            assert_eq!(node(metadata, &spec, "True", &default), NodeState::Draining, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "Unknown", &default), NodeState::NotReady, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "True", "none"), NodeState::Ready, "{metadata} {spec}");
+        }
+        assert_eq!(node("", &taint("own"), "True", "taint:own"), NodeState::Draining);
     }
 }

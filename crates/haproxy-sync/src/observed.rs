@@ -18,7 +18,7 @@ pub struct Observed {
     pub synced: BTreeSet<String>,
 }
 
-/// More deletions than this need not be remembered.
+/// More deletions at once than this need not be remembered.
 const MAX_DELETED: usize = 10_000;
 
 impl Observed {
@@ -63,6 +63,11 @@ impl Observed {
         self.facts.services.extend(services);
     }
 
+    /// Of which Services it still matters that they were deleted.
+    pub fn keep_deleted(&mut self, matters: impl Fn(&ServiceKey) -> bool) {
+        self.deleted.retain(matters);
+    }
+
     /// A Service is gone.
     pub fn remove_service(&mut self, key: ServiceKey) -> bool {
         let known = self.facts.services.remove(&key).is_some();
@@ -70,5 +75,32 @@ impl Observed {
             self.deleted.insert(key);
         }
         known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::{Guard, Held};
+    use crate::policy::MaxRemoval;
+
+    #[test]
+    fn deletions_are_remembered_until_they_have_been_accepted() {
+        let (mut observed, mut guard) = (Observed::default(), Guard::new(MaxRemoval(50)));
+        let service = |name: usize| ServiceFacts { name: name.to_string(), ..ServiceFacts::default() };
+        for name in 0..=MAX_DELETED {
+            observed.set_service(service(name));
+            guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            observed.remove_service((String::new(), name.to_string()));
+            observed.keep_deleted(|key| guard.holds(key));
+            let (facts, held) = guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            assert_eq!(
+                (facts.services.len(), held),
+                (0, Held::default()),
+                "the deletion of {name} is doubted"
+            );
+            observed.keep_deleted(|key| guard.holds(key));
+            assert!(observed.deleted.is_empty());
+        }
     }
 }

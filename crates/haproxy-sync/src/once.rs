@@ -1,7 +1,7 @@
 //! `--once` and `--print`: what there is now, and no more.
 
-use crate::applier::{Applier, ApplyError};
-use crate::desired::Desired;
+use crate::applier::{Applier, ApplyError, Reload};
+use crate::desired::{Desired, Problem};
 use crate::guard::Held;
 use crate::layout::Layout;
 use crate::life::Life;
@@ -48,20 +48,24 @@ async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
         },
         () = watching => return Err(RunError::NoFacts),
     };
-    let desired = plan(&facts, &setup.tools.policy);
-    Reported::default().report(&desired.problems, Held::default());
-    Ok(desired)
+    Ok(plan(&facts, &setup.tools.policy))
+}
+
+fn report(problems: &[Problem]) {
+    Reported::default().report(problems, Held::default());
 }
 
 /// Applies what there is now, and ends.
 pub async fn once(setup: &Setup) -> Result<(), RunError> {
     let desired = plan_once(setup).await?;
+    report(&desired.problems);
     let tools = &setup.tools;
     let mut mover = new_mover(tools, Arc::new(Metrics::default()));
     let guess = Layout { desired: Arc::new(desired.clone()), ours: true, ..Layout::default() };
     mover.save(&desired, &guess, true).await;
     let mut applier = Applier::new(tools.clone());
-    let applied = applier.settle(&desired, false).await?;
+    let applied = applier.settle(&desired, Reload::IF_NEEDED).await?;
+    report(applier.problems());
     tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
     if let Some(layout) = applier.layout() {
         mover.round(&desired, layout).await?;
@@ -70,11 +74,14 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Renders what there is now.
+/// Renders what would be written now.
 pub async fn print(setup: &Setup) -> Result<String, RunError> {
-    let desired = plan_once(setup).await?;
+    let mut desired = plan_once(setup).await?;
     let tools = &setup.tools;
     let template = Applier::read_template(tools.template.as_deref())?;
+    let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
+    tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old));
+    report(&desired.problems);
     let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
     Ok(render(&template, &desired, &tools.policy.check, state_file.as_deref()).map_err(ApplyError::from)?)
 }

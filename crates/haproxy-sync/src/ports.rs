@@ -1,9 +1,11 @@
 //! Ports that a Service must not get: those of the hand-written part, and those that somebody else listens on.
 
 use crate::desired::{Desired, Frontend, Problem};
+use crate::listeners::{self, is_in_the_way};
 use socket2::{Domain, Protocol, Socket, Type};
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The ports that `bind` lines name. HAProxy would share such a port between the old and the new owner without a word,
@@ -42,7 +44,9 @@ pub fn leave_out_bound(desired: &mut Desired, bound: &BTreeSet<u16>) {
 /// pauses its listeners: one Service must not do that to the others. `old` is the configuration in effect.
 pub fn leave_out_busy(desired: &mut Desired, binds: &[IpAddr], old: &str) {
     let ours = bound_ports(old);
-    let busy = |frontend: &Frontend| !ours.contains(&frontend.port) && !is_free(binds, frontend.port);
+    let listeners = Listeners::new(listeners::now);
+    let busy =
+        |frontend: &Frontend| !ours.contains(&frontend.port) && !is_free(binds, frontend.port, &listeners);
     leave_out(desired, "busy", "another program listens on port", busy);
 }
 
@@ -60,24 +64,38 @@ fn leave_out(desired: &mut Desired, kind: &'static str, why: &str, out: impl Fn(
     desired.problems.sort();
 }
 
-fn is_free(binds: &[IpAddr], port: u16) -> bool {
+/// What listens now, asked for once at most.
+type Listeners = LazyCell<Vec<SocketAddr>>;
+
+fn is_free(binds: &[IpAddr], port: u16, listeners: &Listeners) -> bool {
     let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let binds = if binds.is_empty() { &any } else { binds };
-    binds.iter().all(|ip| try_bind(SocketAddr::new(*ip, port)))
+    binds
+        .iter()
+        .map(|ip| SocketAddr::new(*ip, port))
+        .all(|address| !is_taken(address, try_bind(address), listeners))
 }
 
-/// Whatever else keeps us from binding (privileges, no such address here) may not keep HAProxy.
-fn try_bind(address: SocketAddr) -> bool {
-    let bind = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
+fn is_taken(address: SocketAddr, tried: io::Result<()>, listeners: &Listeners) -> bool {
+    match tried.map_err(|error| error.kind()) {
+        Err(ErrorKind::AddrInUse) => true,
+        // Ports below 1024 take a privilege that HAProxy has and we need not have.
+        Err(ErrorKind::PermissionDenied) => {
+            listeners.iter().any(|listening| is_in_the_way(*listening, address))
         }
-        socket.set_reuse_address(true)?;
-        // Not listened on: a client that came in that moment would be let in and thrown out.
-        socket.bind(&address.into())
-    };
-    bind().err().is_none_or(|error| error.kind() != ErrorKind::AddrInUse)
+        // Whatever else keeps us from binding (no such address here) may not keep HAProxy.
+        Ok(()) | Err(_) => false,
+    }
+}
+
+fn try_bind(address: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    // Not listened on: a client that came in that moment would be let in and thrown out.
+    socket.bind(&address.into())
 }
 
 #[cfg(test)]
@@ -96,8 +114,13 @@ mod tests {
     fn a_port_in_use_is_seen_and_a_free_one_too() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
-        assert!(!is_free(&[], port));
+        let listeners = || Listeners::new(listeners::now);
+        let forbidden = || Err(ErrorKind::PermissionDenied.into());
+        let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+        assert!(!is_free(&[], port, &listeners()));
+        assert!(is_taken(address, forbidden(), &listeners()));
         drop(taken);
-        assert!(is_free(&[], port));
+        assert!(is_free(&[], port, &listeners()));
+        assert!(!is_taken(address, forbidden(), &listeners()));
     }
 }

@@ -10,6 +10,7 @@ use nodegate_haproxy_sync::socket::Runtime;
 use nodegate_haproxy_sync::sync::Setup;
 use nodegate_haproxy_sync::watch::Scope;
 use nodegate_logging::{LogFilter, LogFormat};
+use nodegate_readiness::Policy as Rules;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -216,10 +217,13 @@ fn scope(args: &Args, wrong: &mut Mistakes) -> Option<Scope> {
     };
     let service_selector = wrong.parse("service-selector", &args.service_selector, selector);
     let node_selector = wrong.parse("node-selector", &args.node_selector, selector);
+    let drain_on = wrong.parse("drain-on", &args.drain_on, str::parse);
     Some(Scope {
         node_selector: node_selector?,
         service_selector: service_selector?,
         namespaces: namespaces?,
+        rules: Rules { drain_on: drain_on?, ..Rules::default() },
+        ..Scope::default()
     })
 }
 

@@ -1,10 +1,10 @@
 //! The loop that brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::applier::{Applied, Applier};
+use crate::applier::{Applied, Applier, Reload};
 use crate::desired::Desired;
 use crate::guard::Held;
 use crate::health::Loop;
-use crate::layout::Layout;
+use crate::pace::Pace;
 use crate::report::Reported;
 use crate::sync::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
@@ -56,50 +56,90 @@ impl Default for Retry {
     }
 }
 
+struct Settler {
+    shared: Arc<Shared>,
+    applier: Applier,
+    retry: Retry,
+    pace: Pace,
+    /// HAProxy lacks what it should have: so until a reload has worked.
+    force: bool,
+    last: Option<Applied>,
+    left_out: Reported,
+}
+
 /// Runs forever.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut applier = Applier::new(shared.setup.tools.clone());
     let mut desired = shared.desired.subscribe();
-    let mut retry = Retry::default();
-    let mut busy = Reported::default();
+    let mut settler = Settler {
+        applier: Applier::new(shared.setup.tools.clone()),
+        shared,
+        retry: Retry::default(),
+        pace: Pace::default(),
+        force: false,
+        last: None,
+        left_out: Reported::default(),
+    };
     loop {
-        shared.health.beat(Loop::Applier);
-        let mut force = false;
+        settler.shared.health.beat(Loop::Applier);
         tokio::select! {
             changed = desired.changed() => if changed.is_err() { return },
-            () = shared.reload.notified() => force = true,
-            () = sleep_until(retry.at.unwrap_or_else(|| Instant::now() + IDLE)) => applier.tidy().await,
+            () = settler.shared.reload.notified() => settler.force = true,
+            () = sleep_until(settler.retry.at.unwrap_or_else(|| Instant::now() + IDLE)) => {
+                settler.applier.tidy().await;
+            }
         }
         settle_down(&mut desired).await;
         let Some(now) = desired.borrow_and_update().clone() else { continue };
-        save_states(&shared).await;
-        shared.metrics.pending(true);
-        match applier.settle(&now, force).await {
-            Ok(applied) => {
-                retry.succeeded(applied, applier.problems().iter().any(|problem| problem.kind == "busy"));
-                succeeded(&shared, applied, applier.layout());
-            }
-            Err(error) => {
-                shared.metrics.failed(error.kind());
-                retry.failed(error.to_string());
-            }
-        }
-        busy.report(applier.problems(), Held::default());
+        save_states(&settler.shared).await;
+        settler.settle(&now).await;
     }
 }
 
-fn succeeded(shared: &Shared, applied: Applied, layout: Option<&Layout>) {
-    shared.metrics.applied(applied);
-    let running = applied != Applied::NotRunning;
-    shared.metrics.pending(!running);
-    if running {
-        shared.health.applied();
+impl Settler {
+    async fn settle(&mut self, now: &Desired) {
+        let metrics = self.shared.metrics.clone();
+        metrics.pending(true);
+        // Where nobody reloads, no process is left behind by it.
+        let allowed = self.pace.is_open(Instant::now()) || !self.shared.setup.tools.reloader.is_somebody();
+        match self.applier.settle(now, Reload { wanted: self.force, allowed }).await {
+            Ok(Applied::Postponed) => self.retry.at = Some(self.pace.opens()),
+            Ok(applied) => self.succeeded(applied),
+            Err(error) => {
+                metrics.failed(error.kind());
+                self.retry.failed(error.to_string());
+            }
+        }
+        metrics.left_out(self.applier.problems());
+        self.left_out.report(self.applier.problems(), Held::default());
     }
-    if applied != Applied::Unchanged {
-        let frontends = layout.map(|layout| layout.desired.frontends.len());
-        tracing::info!(how = ?applied, frontends, "configuration applied");
+
+    fn succeeded(&mut self, applied: Applied) {
+        self.force = false;
+        if applied == Applied::Reloaded {
+            self.pace.reloaded(Instant::now());
+        }
+        let busy = self.applier.problems().iter().any(|problem| problem.kind == "busy");
+        self.retry.succeeded(applied, busy);
+        let Shared { metrics, health, layout, .. } = self.shared.as_ref();
+        metrics.applied(applied);
+        let running = applied != Applied::NotRunning;
+        metrics.pending(!running);
+        if running {
+            health.applied();
+        }
+        let now = self.applier.layout();
+        match applied {
+            Applied::Unchanged => {}
+            Applied::NotRunning if self.last == Some(applied) => {}
+            Applied::NotRunning => tracing::warn!("no HAProxy runs that could load the configuration"),
+            _ => {
+                let frontends = now.map(|layout| layout.desired.frontends.len());
+                tracing::info!(how = ?applied, frontends, "configuration applied");
+            }
+        }
+        self.last = Some(applied);
+        layout.send_replace(now.cloned().map(Arc::new));
     }
-    shared.layout.send_replace(layout.cloned().map(Arc::new));
 }
 
 /// Waits for the end of a burst of changes.

@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
         mover: new_mover(&shared.setup.tools, shared.metrics.clone()),
         shared: shared.clone(),
         failing: false,
-        reloaded_for: None,
+        lack: Lack::default(),
     };
     let mut desired = shared.desired.subscribe();
     let mut layouts = shared.layout.subscribe();
@@ -54,21 +54,33 @@ struct Shifter {
     mover: Mover,
     shared: Arc<Shared>,
     failing: bool,
-    /// The process that was reloaded because it lacked servers: once is enough.
-    reloaded_for: Option<u64>,
+    lack: Lack,
+}
+
+/// HAProxy lacks what it should have. A reload that changes nothing of that (the file is another one, or its command ends
+/// before the new process is there) must not lead to the next.
+#[derive(Debug, Default)]
+struct Lack(bool);
+
+impl Lack {
+    /// Whether what was learned of a process is news that calls for a reload: once, until one lacks nothing.
+    fn is_news(&mut self, missing: Option<usize>) -> bool {
+        let known = self.0;
+        self.0 = missing.map_or(known, |missing| missing > 0);
+        self.0 && !known
+    }
 }
 
 impl Shifter {
     async fn shift(&mut self, now: &Desired, layout: &Layout, look: bool, save: bool) {
         match self.round(now, layout, look).await {
             Ok(round) => {
-                if round.missing > 0 && self.reloaded_for != Some(layout.generation) {
-                    tracing::warn!(
-                        missing = round.missing,
-                        "HAProxy runs another configuration: loading it again"
-                    );
-                    self.reloaded_for = Some(layout.generation);
-                    self.shared.reload.notify_one();
+                if self.lack.is_news(round.missing) {
+                    let (missing, reload) = (round.missing, self.shared.setup.tools.reloader.is_somebody());
+                    tracing::warn!(missing, reload, "HAProxy runs another configuration");
+                    if reload {
+                        self.shared.reload.notify_one();
+                    }
                 }
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("HAProxy can be told the states of servers again");
@@ -99,4 +111,17 @@ impl Shifter {
 pub(crate) fn new_mover(tools: &Tools, metrics: Arc<Metrics>) -> Mover {
     let state_file = tools.state_file.clone().map(ConfigFile::new);
     Mover::new(tools.runtime.clone(), state_file, tools.policy.check.agent_port.is_some(), metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_asked_for_once_until_nothing_is_missing() {
+        let mut lack = Lack::default();
+        let learned = [None, Some(2), None, Some(2), Some(1), None, Some(0), None, Some(3), Some(3)];
+        let news: Vec<bool> = learned.into_iter().map(|missing| lack.is_news(missing)).collect();
+        assert_eq!(news, [false, true, false, false, false, false, false, false, true, false]);
+    }
 }

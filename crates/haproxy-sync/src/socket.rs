@@ -28,19 +28,15 @@ pub enum AskError {
     /// Nobody listens.
     #[error("HAProxy is not running: {0}: {1}")]
     Absent(PathBuf, io::Error),
+    /// Somebody may listen, and we can't get there.
+    #[error("HAProxy can't be reached at {0}: {1}")]
+    Unreachable(PathBuf, io::Error),
     /// Somebody listens and does not answer.
     #[error("HAProxy does not answer at {0} within {secs} s", secs = .1.as_secs())]
     Frozen(PathBuf, Duration),
     /// The conversation broke off.
     #[error("HAProxy's answer at {0} can't be read: {1}")]
     Broken(PathBuf, io::Error),
-}
-
-impl AskError {
-    /// Whether there is no HAProxy at all.
-    pub fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent(..))
-    }
 }
 
 /// Sends one line and reads the answer to its end.
@@ -58,14 +54,7 @@ pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Resul
 
 async fn converse(path: &Path, line: &str) -> Result<String, AskError> {
     let broken = |error| AskError::Broken(path.to_owned(), error);
-    let mut stream = match UnixStream::connect(path).await {
-        Ok(stream) => stream,
-        // A full backlog is a process that has stopped taking connections.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(AskError::Frozen(path.to_owned(), TIMEOUT));
-        }
-        Err(error) => return Err(AskError::Absent(path.to_owned(), error)),
-    };
+    let mut stream = UnixStream::connect(path).await.map_err(|error| no_connection(path, error))?;
     stream.write_all(line.as_bytes()).await.map_err(broken)?;
     stream.write_all(b"\n").await.map_err(broken)?;
     // The master keeps a connection open for more until it is told that there is no more.
@@ -77,6 +66,16 @@ async fn converse(path: &Path, line: &str) -> Result<String, AskError> {
         return Err(broken(io::Error::other("it is too long")));
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn no_connection(path: &Path, error: io::Error) -> AskError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::Absent(path, error),
+        // A full backlog is a process that has stopped taking connections.
+        io::ErrorKind::WouldBlock => AskError::Frozen(path, TIMEOUT),
+        _ => AskError::Unreachable(path, error),
+    }
 }
 
 impl Runtime {

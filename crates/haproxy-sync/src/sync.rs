@@ -65,7 +65,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     }
     tasks.spawn(settle::run(shared.clone()));
     tasks.spawn(shift::run(shared.clone(), saves));
-    tasks.spawn(consider(shared.clone(), observations, lists, life.clone()));
+    tasks.spawn(consider(shared.clone(), (observed.clone(), observations), lists, life.clone()));
     tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, shared.metrics.clone()));
     tokio::select! {
         () = shutdown => {}
@@ -78,7 +78,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
 /// Turns what is observed into what is desired.
 async fn consider(
     shared: Arc<Shared>,
-    mut observed: Receiver<Observed>,
+    (observer, mut observed): (Sender<Observed>, Receiver<Observed>),
     lists: Vec<String>,
     life: Arc<Life>,
 ) {
@@ -100,6 +100,11 @@ async fn consider(
             continue;
         }
         let (facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
+        // That is no news for anybody.
+        observer.send_if_modified(|observed| {
+            observed.keep_deleted(|key| guard.holds(key));
+            false
+        });
         let desired = plan(&facts, policy);
         reported.report(&desired.problems, held);
         shared.metrics.planned(&desired, held);

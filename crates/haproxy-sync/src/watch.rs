@@ -35,7 +35,7 @@ const PAGE: u32 = 50;
 const WITH_NODE_PORTS: &str = "spec.type!=ClusterIP,spec.type!=ExternalName";
 
 /// What is watched.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Scope {
     /// A label selector for Nodes.
     pub node_selector: String,
@@ -43,6 +43,18 @@ pub struct Scope {
     pub service_selector: String,
     /// Namespaces; empty for all.
     pub namespaces: Vec<String>,
+    /// By which rules a Node is ready, draining or neither.
+    pub rules: nodegate_readiness::Policy,
+    /// A watch that was silent for so long is deaf.
+    pub silence: Duration,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        let (node_selector, service_selector, namespaces) = (String::new(), String::new(), Vec::new());
+        let rules = nodegate_readiness::Policy::default();
+        Self { node_selector, service_selector, namespaces, rules, silence: SILENCE }
+    }
 }
 
 impl Scope {
@@ -68,13 +80,15 @@ fn list_name(namespace: Option<&str>) -> String {
 /// Watches forever; dropping the future ends it.
 pub async fn run(scope: Scope, observed: Sender<Observed>, life: Arc<Life>, metrics: Arc<Metrics>) {
     let nodes = async {
-        let watch = Watch { list: "nodes".to_owned(), observed: &observed, life: &life, metrics: &metrics };
-        watch.run(&NodeLists { selector: scope.node_selector.clone() }).await;
+        let (list, silence) = ("nodes".to_owned(), scope.silence);
+        let watch = Watch { list, observed: &observed, life: &life, metrics: &metrics, silence };
+        watch.run(&NodeLists { selector: scope.node_selector.clone(), rules: &scope.rules }).await;
     };
     let services = scope.service_lists().into_iter().map(|namespace| {
         let (observed, life, metrics, scope) = (&observed, &life, &metrics, &scope);
         async move {
-            let watch = Watch { list: list_name(namespace.as_deref()), observed, life, metrics };
+            let (list, silence) = (list_name(namespace.as_deref()), scope.silence);
+            let watch = Watch { list, observed, life, metrics, silence };
             watch.run(&ServiceLists { selector: scope.service_selector.clone(), namespace }).await;
         }
     });
@@ -94,11 +108,12 @@ trait Lists {
     fn remove(&self, observed: &mut Observed, object: &Self::Object) -> bool;
 }
 
-struct NodeLists {
+struct NodeLists<'a> {
     selector: String,
+    rules: &'a nodegate_readiness::Policy,
 }
 
-impl Lists for NodeLists {
+impl Lists for NodeLists<'_> {
     type Object = WatchedNode;
     type Listed = BTreeMap<String, Arc<NodeFacts>>;
 
@@ -111,7 +126,7 @@ impl Lists for NodeLists {
     }
 
     fn list(&self, listed: &mut Self::Listed, object: &WatchedNode) {
-        let facts = object.facts();
+        let facts = object.facts(self.rules);
         listed.insert(facts.name.clone(), Arc::new(facts));
     }
 
@@ -120,11 +135,11 @@ impl Lists for NodeLists {
     }
 
     fn set(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.set_node(object.facts())
+        observed.set_node(object.facts(self.rules))
     }
 
     fn remove(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.remove_node(&object.facts().name)
+        observed.remove_node(object.meta().name.as_deref().unwrap_or_default())
     }
 }
 
@@ -226,6 +241,7 @@ struct Watch<'a> {
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
     metrics: &'a Arc<Metrics>,
+    silence: Duration,
 }
 
 impl Watch<'_> {
@@ -284,8 +300,8 @@ impl Watch<'_> {
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ("timeout", "the first list took too long".to_owned());
                 }
-                () = self.life.silent(&self.list, began.into_std(), SILENCE), if synced => {
-                    return ("deaf", format!("nothing heard for {} s", SILENCE.as_secs()));
+                () = self.life.silent(&self.list, began.into_std(), self.silence), if synced => {
+                    return ("deaf", format!("nothing heard for {} s", self.silence.as_secs()));
                 }
                 () = tokio::time::sleep_until(relist), if synced => return ("relist", String::new()),
             };

@@ -30,6 +30,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),
         ("--service-selector", "a\nb", "label selector"),
+        ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];
     let arguments: Vec<&str> = wrong.iter().flat_map(|(flag, value, _)| [*flag, *value]).collect();
     let (code, _, stderr) = run(&arguments);

@@ -109,8 +109,6 @@ impl Lab {
             .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
             .arg("--config")
             .arg(&self.config)
-            .arg("--master-socket")
-            .arg(self.master_socket())
             .args([
                 "--check-port",
                 &self.check_port.to_string(),
@@ -123,6 +121,10 @@ impl Lab {
             .stdin(Stdio::null())
             .stderr(log)
             .kill_on_drop(true);
+        // Before HAProxy runs for the first time there is nobody to reload.
+        if !more.contains(&"--once") {
+            command.arg("--master-socket").arg(self.master_socket());
+        }
         self.program = Some(command.spawn().unwrap());
     }
 
@@ -225,6 +227,26 @@ impl Lab {
         began.elapsed()
     }
 
+    /// Waits until something has not changed for so long, and gives it.
+    pub(crate) async fn at_rest<T: PartialEq>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> T,
+        long: Duration,
+    ) -> T {
+        let (began, mut now) = (Instant::now(), look().await);
+        let mut since = began;
+        while since.elapsed() < long {
+            assert!(began.elapsed() < PATIENCE, "{what} changes all the time\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let next = look().await;
+            if next != now {
+                (since, now) = (Instant::now(), next);
+            }
+        }
+        now
+    }
+
     /// Memory of the program in KiB: resident now, and the most there was.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
@@ -308,14 +330,15 @@ pub(crate) async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>, healthy: fn
     port
 }
 
-/// Agents of HAProxy's agent-check that have not heard of any drain.
-pub(crate) async fn stubborn_agents() -> u16 {
+/// Agents of HAProxy's agent-check, each of which always says the same.
+pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let _ = stream.write_all(b"up ready\n").await;
+            let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+            let _ = stream.write_all(word(at)).await;
         }
     });
     port

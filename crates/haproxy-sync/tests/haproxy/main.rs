@@ -10,6 +10,7 @@
 mod faults;
 mod lab;
 mod moves;
+mod reloads;
 mod scale;
 mod structure;
 mod traffic;
@@ -33,10 +34,14 @@ async fn table() {
     line(moves::flips(100).await);
     line(moves::states_survive_a_reload().await);
     line(moves::stubborn_agent().await);
+    line(moves::draining_agent().await);
     line(moves::local_traffic().await);
     line(faults::broken_template().await);
     line(faults::full_disk().await);
     line(faults::refused_reload().await);
+    line(reloads::other_configuration().await);
+    line(reloads::failing_at_first().await);
+    line(reloads::late_haproxy().await);
     line(faults::frozen_worker().await);
     line(faults::frozen_master().await);
     line(faults::api_outage().await);

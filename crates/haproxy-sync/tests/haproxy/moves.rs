@@ -1,7 +1,7 @@
 //! Servers change their state without a reload.
 
 use crate::Row;
-use crate::lab::{Lab, free_port, node_name, serve, stubborn_agents};
+use crate::lab::{Lab, agents, free_port, node_name, serve};
 use crate::traffic::Traffic;
 use serde_json::json;
 use std::net::IpAddr;
@@ -66,11 +66,11 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let traffic = Traffic::start(port);
-    tokio::time::sleep(Duration::from_millis(50)).await;
     let drained = IpAddr::from([127, 1, 0, 1]);
     let served = lab.served.clone();
     let count = || served.lock().unwrap().get(&drained).copied().unwrap_or(0);
-    let before = count();
+    let rest = Duration::from_millis(100);
+    let before = lab.at_rest("what the drained node serves", async || count(), rest).await;
     for round in 0..5 {
         lab.sim.apply(lab.service(&format!("more-{round}"), free_port(), &json!({}))).unwrap();
         lab.until("it is reloaded", async || {
@@ -104,7 +104,7 @@ async fn an_agent_that_disagrees_does_not_end_a_drain() {
 pub(crate) async fn stubborn_agent() -> Row {
     let port = free_port();
     let mut lab = Lab::new(3).await;
-    lab.agent_port = stubborn_agents().await;
+    lab.agent_port = agents(|_| b"up ready\n").await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.start(&[port]).await;
     let backend = format!("k8s_default_web_{port}");
@@ -130,6 +130,42 @@ pub(crate) async fn stubborn_agent() -> Row {
     lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
     let result = format!("drained in each of {looks} looks, over a reload");
     Row { what: "agent says ready, API says cordoned", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_drained_is_never_ready_over_a_reload() {
+    draining_agent().await;
+}
+
+pub(crate) async fn draining_agent() -> Row {
+    let port = free_port();
+    let mut lab = Lab::new(3).await;
+    lab.agent_port = agents(|at| {
+        let drains = at == IpAddr::from([127, 1, 0, 1]);
+        if drains { b"up drain\n" } else { b"up ready\n" }
+    })
+    .await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let (backend, node) = (format!("k8s_default_web_{port}"), node_name(0));
+    lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
+    let before = lab.processes().await.unwrap();
+    let next = free_port();
+    lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
+    let (began, mut looks) = (Instant::now(), 0);
+    // Three of the agent's intervals.
+    while began.elapsed() < Duration::from_millis(1600) {
+        // While the master starts anew nobody answers.
+        if let Some(state) = lab.admin_state(&backend, &node).await {
+            assert!(state & 0x18 != 0, "{}", lab.log());
+            looks += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(lab.processes().await.unwrap().reloads, before.reloads + 1, "{}", lab.log());
+    assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}").await, None);
+    let result = format!("drained in each of {looks} looks, over a reload");
+    Row { what: "agent says drain, API says nothing", result }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

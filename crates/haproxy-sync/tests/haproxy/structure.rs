@@ -4,7 +4,6 @@ use crate::Row;
 use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name};
 use crate::traffic::Traffic;
 use serde_json::json;
-use std::process::Command;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 
@@ -152,17 +151,46 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
     let text = std::fs::read_to_string(&lab.config).unwrap();
     assert!(!text.contains("thief"), "{text}");
     assert!(lab.log().contains("the template binds port"), "{}", lab.log());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
-    command.env("KUBECONFIG", lab.dir.path().join("kubeconfig")).args([
-        "--print",
-        "--config",
-        "/nowhere/at/all",
-    ]);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    check_metrics(&lab.metrics().await).await;
-    let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
+    let metrics = lab.metrics().await;
+    assert!(metrics.contains("nodegate_haproxy_problems{kind=\"reserved\"} 1\n"), "{metrics}");
+    check_metrics(&metrics).await;
+    let checks =
+        ["--check-port", &lab.check_port.to_string(), "--agent-port", "0", "--check-interval", "500ms"];
+    let own = ["--template", &template.to_string_lossy()];
+    let printed = print(&lab, &[], &[checks.as_slice(), &own].concat()).await;
+    assert_eq!(printed, text, "the very bytes that were written");
+    let printed = print(&lab, &[], &checks).await;
     assert!(printed.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
+}
+
+/// What `--print` says, the program started by another.
+async fn print(lab: &Lab, by: &[&str], arguments: &[&str]) -> String {
+    let config = lab.config.to_string_lossy();
+    let program = env!("CARGO_BIN_EXE_nodegate-haproxy");
+    let words = [by, &[program, "--print", "--config", &config], arguments].concat();
+    let mut command = tokio::process::Command::new(words[0]);
+    command.args(&words[1..]).env("KUBECONFIG", lab.dir.path().join("kubeconfig"));
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_low_port_that_another_program_has_is_left_out_without_the_privilege_to_try_it() {
+    let lab = Lab::new(1).await;
+    let low =
+        (600..1024).find_map(|port| Some((port, std::net::TcpListener::bind(("127.0.0.1", port)).ok()?)));
+    let Some((taken, listener)) = low else { return };
+    lab.sim.apply(lab.service("busy", taken, &json!({}))).unwrap();
+    let free = (taken + 1..1024).find(|port| std::net::TcpListener::bind(("::", *port)).is_ok()).unwrap();
+    lab.sim.apply(lab.service("free", free, &json!({}))).unwrap();
+    let drop_it = ["setpriv", "--bounding-set=-net_bind_service"];
+    let printed = print(&lab, &drop_it, &[]).await;
+    assert!(printed.contains(&format!("bind :::{free} v4v6")), "{printed}");
+    assert!(!printed.contains("frontend k8s_default_busy"), "{printed}");
+    drop(listener);
+    let printed = print(&lab, &drop_it, &[]).await;
+    assert!(printed.contains(&format!("bind :::{taken} v4v6")), "{printed}");
 }
 
 /// Prometheus's own tool finds nothing to complain of.
