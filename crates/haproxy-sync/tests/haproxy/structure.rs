@@ -180,7 +180,7 @@ async fn a_low_port_that_another_program_has_is_left_out_without_the_privilege_t
     let lab = Lab::new(1).await;
     let low =
         (600..1024).find_map(|port| Some((port, std::net::TcpListener::bind(("127.0.0.1", port)).ok()?)));
-    let Some((taken, listener)) = low else { return };
+    let (taken, listener) = low.expect("a low port for a test that runs as root");
     lab.sim.apply(lab.service("busy", taken, &json!({}))).unwrap();
     let free = (taken + 1..1024).find(|port| std::net::TcpListener::bind(("::", *port)).is_ok()).unwrap();
     lab.sim.apply(lab.service("free", free, &json!({}))).unwrap();
