@@ -120,6 +120,23 @@ impl App {
     }
 }
 
+#[cfg(test)]
+impl App {
+    /// One that is made of a board alone.
+    pub(crate) fn of(board: Board) -> Arc<Self> {
+        Arc::new(Self::new(Wiring {
+            board: Arc::new(board),
+            timeline: Timeline::new(Instant::now()),
+            beats: Arc::new(Beats::new(Moment::default())),
+            activator: Arc::new(NoLocalChecks),
+            services: None,
+            metrics: Arc::default(),
+            version: "",
+            revision: None,
+        }))
+    }
+}
+
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("version", &self.version).finish_non_exhaustive()
