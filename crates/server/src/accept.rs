@@ -109,6 +109,7 @@ enum Accepted {
 
 impl Server {
     pub(crate) fn new(app: Arc<App>, limits: Limits, protocol: Protocol) -> Self {
+        app.limit_waiting(limits.connections);
         let door = Door::new(limits.allow_from.clone(), Arc::clone(&app.metrics));
         let connections = Arc::new(Connections::new(limits.clone(), Arc::clone(&app.metrics)));
         Self { app, limits, protocol, door, connections }
