@@ -30,7 +30,7 @@ complete -c nodegate -n "__fish_nodegate_needs_command" -l listen-address -d 'Th
 complete -c nodegate -n "__fish_nodegate_needs_command" -l agent-port -d 'The TCP port of the responder for HAProxy\'s agent-check, on the same address; 0 turns it off' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l allow-from -d 'Which clients are answered, on --listen-port and on --agent-port: networks and addresses of both families, e.g. 10.0.0.0/24,192.168.1.7; empty means everybody. Connections of others are closed before a byte is read. Those from the node itself are always answered: the kubelet\'s probes come from there' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l metrics-addr -d 'A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the page); it answers all other paths, too. --allow-from does not apply to it' -r -f
-complete -c nodegate -n "__fish_nodegate_needs_command" -l max-connections -d 'How many connections may be open at once; above that the one idle for longest is closed' -r -f
+complete -c nodegate -n "__fish_nodegate_needs_command" -l max-connections -d 'How many connections may be open at once, on each port by itself; above that the one idle for longest is closed' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l stale-after -d 'The cache is stale when there was no proof for this long that it follows the API server' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l on-stale -d 'What a stale cache means: ready fails open; keep-drain fails open but holds the last known drain signal; not-ready fails closed' -r -f -a "ready\t''
 keep-drain\t''
