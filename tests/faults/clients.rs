@@ -16,7 +16,11 @@ pub(crate) fn idle() -> Row {
     const MAX_CONNECTIONS: f64 = 1024.0;
     let mut scene = Scene::patient();
     let clients = CLIENTS.min(descriptors(CLIENTS + OTHERS).saturating_sub(OTHERS));
-    assert!(clients > 2 * 1024, "the limit of descriptors is too low for this: ulimit -n {}", CLIENTS + OTHERS);
+    assert!(
+        clients > 2 * 1024,
+        "the limit of descriptors is too low for this: ulimit -n {}",
+        CLIENTS + OTHERS
+    );
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
     let held: Vec<TcpStream> = scene.fault(|scene| {
         let come = |number: u64| {

@@ -1,9 +1,9 @@
 //! What the faults must not cost when there is none.
 
+use crate::answers::LASTING;
 use crate::common::agent::Agent;
 use crate::common::cluster::NODE;
 use crate::common::poll::until;
-use crate::answers::LASTING;
 use crate::scene::{Scene, cluster};
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.

@@ -31,7 +31,8 @@ fn the_document_shows_what_was_tried() {
     for name in ["haproxy", "nginx", "keepalived"].into_iter().flat_map(documented) {
         let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
         let backend = file.find("\nbackend nodes\n").map_or(0, |start| start + 1);
-        let fence = if name.starts_with("keepalived/") { "" } else { name.split('/').next().unwrap_or_default() };
+        let fence =
+            if name.starts_with("keepalived/") { "" } else { name.split('/').next().unwrap_or_default() };
         let shows = |part: &str| text.contains(&format!("\n```{fence}\n{}\n```\n", part.trim_end()));
         let shown = shows(&file) || shows(&file[backend..]);
         assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
