@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults lb-test haproxy-test prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,7 +12,10 @@ demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--to
 	@cargo build --bin nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: tools lint unit ## Everything that CI runs; installs what is missing
+test: root tools lint unit ## Everything that CI runs; installs what is missing
+
+root:
+	@[ "$$(id -u)" -eq 0 ] || { echo "make test: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
 
 tools: ## Install the programs that the tests need (Debian packages)
 	@hack/install-tools
@@ -45,7 +48,7 @@ prometheus-test: tools ## A real Prometheus: each query, alert and panel of the 
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
-	@SOAK="$(SOAK)" SOAK_AGENT=target/release/nodegate \
+	@SOAK="$(SOAK)" SOAK_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
 	  cargo test --quiet --locked --test soak -- --ignored --exact soak --nocapture
 
 herd: ## A thousand watchers lose their API server together: when do they come back? (half an hour; HERD=1000 HERD_MINUTES=20)
@@ -54,14 +57,14 @@ herd: ## A thousand watchers lose their API server together: when do they come b
 
 scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
 	@cargo build --quiet --release --locked --bin nodegate
-	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT=target/release/nodegate \
+	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
 	  cargo test --quiet --locked --test scale -- --ignored --exact scale --nocapture
 
 bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (ten minutes; ARGS=--quick: one)
 	@hack/install-tools nginx haproxy strace taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
-	@exec target/release/side-by-side $(ARGS)
+	@built="$${CARGO_TARGET_DIR:-target}/release"; exec "$$built/side-by-side" --nodegate "$$built/nodegate" $(ARGS)
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate

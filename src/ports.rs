@@ -44,13 +44,17 @@ impl Ports {
         }
         .within_descriptors();
         let agent = |port: NonZeroU16| bind(settings.listen_address, port.get());
+        let agent = settings.agent_port.map(agent).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;
         // With port 0 only the socket knows where it is.
         let elsewhere = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+        // Last: a port that is shared gives its new connections to whoever was bound last, and if another one is taken this
+        // process ends.
+        let http = bind(settings.listen_address, settings.listen_port)?;
         Ok(Self {
-            http: bind(settings.listen_address, settings.listen_port)?,
-            agent: settings.agent_port.map(agent).transpose()?,
+            http,
+            agent,
             metrics,
             health_limits: Limits { allow_from: settings.allow_from, elsewhere, ..limits.clone() },
             limits,
@@ -106,4 +110,31 @@ async fn also<F: Future<Output = Result<(), ServeError>>>(
 async fn ended(mut closing: watch::Receiver<bool>) {
     // The sender only goes away when HTTP has ended.
     let _ = closing.wait_for(|closing| *closing).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn http_is_bound_last() {
+        let others = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let [http, agent, metrics] = others.each_ref().map(|other| other.local_addr().unwrap());
+        let refused = |agent: u16, metrics_addr| {
+            let settings = PortSettings {
+                listen_address: Some(Ipv4Addr::LOCALHOST.into()),
+                listen_port: http.port(),
+                agent_port: NonZeroU16::new(agent),
+                allow_from: AllowFrom::EVERYBODY,
+                metrics_addr,
+                max_connections: 1,
+                shutdown_grace: Duration::ZERO,
+            };
+            Ports::bind(settings).err().unwrap().address
+        };
+        assert_eq!(refused(agent.port(), None), agent);
+        assert_eq!(refused(0, Some(metrics)), metrics);
+        assert_eq!(refused(0, None), http);
+    }
 }

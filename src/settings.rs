@@ -240,7 +240,7 @@ fn metrics_addr(value: &str, taken: [Option<u16>; 2]) -> Result<Option<SocketAdd
             Err("takes another port than --listen-port and --agent-port")
         }
         Ok(address) => Ok(Some(address)),
-        Err(_) => Err("takes an IP address and a port, e.g. 127.0.0.1:25003 or [::]:25003"),
+        Err(_) => Err("takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004"),
     }
 }
 

@@ -75,3 +75,80 @@ fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration 
     };
     next.since(now).clamp(Duration::from_millis(1), BEAT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::{Catalog, Policy};
+    use std::io::{self, Write};
+    use std::sync::Mutex;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    /// Proved at second 1, so stale from second 17 on.
+    fn board() -> Board {
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        board.prove(at(1));
+        board
+    }
+
+    /// Collects log lines.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Lines {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
+        let board = board();
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
+        let mut mentioned = Vec::new();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut episode = None;
+            for second in 1..=190 {
+                if second == 180 {
+                    board.prove(at(180));
+                }
+                episode = mention(&board, episode, at(second));
+                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+            }
+        });
+        let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
+        assert_eq!(seconds, [17, 77, 137, 180], "{mentioned:#?}");
+        let (end, warnings) = mentioned.split_last().unwrap();
+        assert!(warnings.iter().all(|(_, line)| line.contains("WARN") && line.contains("failing open")));
+        assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
+    }
+
+    #[test]
+    fn it_wakes_when_the_cache_can_become_stale_and_each_second_while_it_is() {
+        let board = board();
+        assert_eq!(until_next(&board, None, at(15)), Duration::from_millis(1001));
+        assert_eq!(until_next(&board, None, at(20)), Duration::from_millis(1), "never at once");
+        let episode = Episode { began: at(17), mentioned: at(17) };
+        assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
+        let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        assert_eq!(until_next(&unproved, None, at(20)), BEAT);
+    }
+}

@@ -11,8 +11,12 @@
 #[path = "common/poll.rs"]
 #[allow(unreachable_pub, reason = "to each test file this is a library")]
 mod poll;
+#[path = "common/ports.rs"]
+#[allow(unreachable_pub, reason = "to each test file this is a library")]
+mod ports;
 
 use poll::until;
+use ports::free_ports;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -20,11 +24,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// The example, built by `cargo test` beside the agent. Each test has ports of its own, as has a real demo.
-fn demo(base_port: &str) -> Command {
+fn demo(base_port: u16) -> Command {
     let built = Path::new(env!("CARGO_BIN_EXE_nodegate")).with_file_name("examples").join("demo");
     assert!(built.is_file(), "{} is missing: cargo build --example demo", built.display());
     let mut command = Command::new(built);
-    command.args(["--base-port", base_port]).stdin(Stdio::null());
+    command.args(["--base-port", &base_port.to_string()]).stdin(Stdio::null());
     command
 }
 
@@ -33,14 +37,12 @@ struct Running {
     child: Child,
     output: BufReader<ChildStdout>,
     dir: PathBuf,
+    base_port: u16,
 }
 
 impl Running {
-    fn start(base_port: &str) -> Self {
-        Self::start_with(base_port, &[])
-    }
-
-    fn start_with(base_port: &str, args: &[&str]) -> Self {
+    fn start(args: &[&str]) -> Self {
+        let base_port = free_ports();
         let mut child = demo(base_port).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let (mut dir, mut ready) = (None, 0);
@@ -52,7 +54,7 @@ impl Running {
                 dir = Path::new(kubeconfig).parent().map(Path::to_owned);
             }
         }
-        Self { child, output, dir: dir.expect("the kubeconfig's path is printed") }
+        Self { child, output, dir: dir.expect("the kubeconfig's path is printed"), base_port }
     }
 
     /// The agents that it started, known by their credentials.
@@ -91,10 +93,10 @@ impl Running {
         (status, rest)
     }
 
-    fn assert_nothing_left(&self, ports: [u16; 3]) {
+    fn assert_nothing_left(&self) {
         assert_eq!(self.agents(), [] as [u32; 0]);
         assert!(!self.dir.exists(), "{} is still there", self.dir.display());
-        for port in ports {
+        for port in [0, 1, 2, 10, 11, 12, 20, 21, 22, 30].map(|n| self.base_port + n) {
             TcpListener::bind(("127.0.0.1", port)).unwrap_or_else(|error| panic!("port {port}: {error}"));
         }
     }
@@ -113,7 +115,7 @@ fn signal(name: &str, pid: u32) {
 
 #[test]
 fn the_tour_shows_what_it_should() {
-    let output = demo("27001").arg("--tour").output().unwrap();
+    let output = demo(free_ports()).arg("--tour").output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
     for seen in [
@@ -137,18 +139,18 @@ fn the_tour_shows_what_it_should() {
 #[test]
 fn ctrl_c_and_sigterm_leave_nothing_behind() {
     for name in ["INT", "TERM", "HUP"] {
-        let mut demo = Running::start("27101");
+        let mut demo = Running::start(&[]);
         assert_eq!(demo.agents().len(), 3);
         signal(name, demo.child.id());
         let (status, rest) = demo.end();
         assert_eq!(status.code(), Some(0), "SIG{name}: {rest}");
-        demo.assert_nothing_left([27101, 27111, 27121]);
+        demo.assert_nothing_left();
     }
 }
 
 #[test]
 fn an_agent_that_dies_ends_the_demo() {
-    let mut demo = Running::start("27201");
+    let mut demo = Running::start(&[]);
     signal("KILL", demo.agents()[0]);
     let (status, rest) = demo.end();
     assert_eq!(status.code(), Some(1), "{rest}");
@@ -156,12 +158,12 @@ fn an_agent_that_dies_ends_the_demo() {
         rest.contains("died: signal: 9 (SIGKILL); the end of its log:") && rest.contains("listening"),
         "{rest}"
     );
-    demo.assert_nothing_left([27201, 27211, 27221]);
+    demo.assert_nothing_left();
 }
 
 #[test]
 fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
-    let mut demo = Running::start_with("27501", &["--haproxy"]);
+    let mut demo = Running::start(&["--haproxy"]);
     demo.kubectl(&["cordon", "worker-1"]);
     demo.wait_for("worker-1   0/s DRAIN ");
     demo.kubectl(&["uncordon", "worker-1"]);
@@ -170,21 +172,24 @@ fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
     let (status, rest) = demo.end();
     assert_eq!(status.code(), Some(0), "{rest}");
     assert!(rest.contains("requests through HAProxy, 0 failed"), "{rest}");
-    demo.assert_nothing_left([27501, 27502, 27531]);
+    demo.assert_nothing_left();
 }
 
 #[test]
 fn a_port_that_is_taken_is_named() {
-    let _other = TcpListener::bind("127.0.0.1:27311").unwrap();
-    let output = demo("27301").output().unwrap();
+    let base_port = free_ports();
+    let taken = base_port + 10;
+    let _other = TcpListener::bind(("127.0.0.1", taken)).unwrap();
+    let output = demo(base_port).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
-    assert!(errors.starts_with("demo: port 27311 for the agent of worker-2 is not free"), "{errors}");
+    let expected = format!("demo: port {taken} for the agent of worker-2 is not free");
+    assert!(errors.starts_with(&expected), "{errors}");
 }
 
 #[test]
 fn a_wrong_argument_is_one_line() {
-    let output = demo("27401").arg("--bogus").output().unwrap();
+    let output = demo(free_ports()).arg("--bogus").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(errors.contains("--bogus") && errors.lines().count() == 1, "{errors}");

@@ -155,7 +155,27 @@ fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
 fn nothing_to_look_at_is_no_pass() {
     let disks = Disks::start(":");
     let agent = agent(&disks, "paths=/none:/nor/this");
-    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths exists; is --host-root=");
+    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+}
+
+#[test]
+fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
+    let disks = Disks::start(
+        "ext4 rw e
+         mkdir -p \"$ROOT/e/lower/var/lib/kubelet\" \"$ROOT/e/upper\" \"$ROOT/e/work\" \"$ROOT/os\"
+         layers=\"lowerdir=$ROOT/e/lower,upperdir=$ROOT/e/upper,workdir=$ROOT/e/work\"
+         mount -t overlay -o \"$layers\" overlay \"$ROOT/os\"",
+    );
+    let agent = disks.agent_of("/os", &["--checks=disk_pressure", "--check=disk_pressure:interval=100ms"]);
+    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+    // As in a live image: its disk is below a root that is none.
+    disks.run("ext4 rw v; mkdir \"$ROOT/v/kubelet\"; mount --move \"$ROOT/v\" \"$ROOT/os/var/lib\"");
+    passes(&agent);
+    leave(&disks, 5);
+    runs(&agent, "disk_pressure", 2);
+    passes(&agent);
+    disks.run("head -c 1G /dev/zero >\"$ROOT/os/var/lib/fill\" 2>/dev/null || true");
+    fails(&agent, "/var/lib/kubelet: 0 % of bytes free, needs 10 %");
 }
 
 /// How many threads of the check there are all the time, and not for one call.

@@ -194,10 +194,16 @@ impl Lab {
 
     /// The agent on the node, without any privilege.
     pub fn agent(&self, settings: &str) -> Agent {
+        self.agent_within("4s", settings)
+    }
+
+    /// The same with another timeout of the check.
+    pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
         let mut command = Command::new(self.program());
         command.uid(UID).gid(UID).env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         command.arg("--host-root").arg(self.files.path().join("host"));
-        command.args(["--checks=network", &format!("--check=network:interval=200ms,timeout=4s,{settings}")]);
+        let check = format!("--check=network:interval=200ms,timeout={timeout},{settings}");
+        command.args(["--checks=network", &check]);
         Agent::launch(command)
     }
 

@@ -1,7 +1,7 @@
 //! What `make demo` starts, for the documents' commands to be run against.
 
+use crate::ports::free_ports;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -64,13 +64,4 @@ impl Drop for Demo {
         let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         let _ = self.child.wait();
     }
-}
-
-/// The first of the six ports that the demo listens on, all free a moment ago.
-fn free_ports() -> u16 {
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let base = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut bases = std::iter::repeat_with(base).take(1000);
-    let whole = |base: &u16| *base < 64_000 && [0, 1, 10, 11, 20, 21].map(|n| base + n).iter().all(free);
-    bases.find(whole).expect("six free ports")
 }

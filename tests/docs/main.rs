@@ -11,6 +11,9 @@
 #[path = "../common/poll.rs"]
 #[allow(dead_code, unreachable_pub, reason = "to each test file this is a library")]
 mod poll;
+#[path = "../common/ports.rs"]
+#[allow(unreachable_pub, reason = "to each test file this is a library")]
+mod ports;
 
 mod checks;
 mod commands;

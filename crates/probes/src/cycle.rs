@@ -88,7 +88,7 @@ impl Cycle {
         self.results.send_replace(());
     }
 
-    /// Where panics abort the process (the release profile) this catches none, and the kubelet restarts the agent.
+    /// A panic costs this run and no other.
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
         // The call itself is inside too: a probe may panic before it gives its future.

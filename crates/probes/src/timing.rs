@@ -18,6 +18,7 @@ pub struct Timing {
 
 /// What a result is good for beyond the end of the next run, and what a request waits beyond the timeout: a node whose
 /// CPU is throttled or short may run a timer some hundred milliseconds late, which is no failure of the check.
+/// nodegate-server gives a request the same.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 impl Timing {

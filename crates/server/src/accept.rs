@@ -69,9 +69,7 @@ pub(crate) async fn run(
     server.app.close();
     let deadline = Instant::now() + server.limits.drain_timeout;
     server.hand_over(&socket).await;
-    while let Accepted::All = server.accept_batch(socket.get_ref()) {
-        tokio::task::yield_now().await;
-    }
+    server.empty_queue(socket.get_ref(), deadline).await;
     drop(socket);
     server.drain(deadline).await;
     Ok(())
@@ -111,6 +109,7 @@ enum Accepted {
 
 impl Server {
     pub(crate) fn new(app: Arc<App>, limits: Limits, protocol: Protocol) -> Self {
+        app.limit_waiting(limits.connections);
         let door = Door::new(limits.allow_from.clone(), Arc::clone(&app.metrics));
         let connections = Arc::new(Connections::new(limits.clone(), Arc::clone(&app.metrics)));
         Self { app, limits, protocol, door, connections }
@@ -226,6 +225,13 @@ impl Server {
         }
     }
 
+    /// Takes what the kernel has accepted already. Somebody who connects all the time must not hold up the shutdown.
+    async fn empty_queue(&self, listener: &TcpListener, deadline: Instant) {
+        while matches!(self.accept_batch(listener), Accepted::All) && Instant::now() < deadline {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Ends all connections by the deadline.
     pub(crate) async fn drain(&self, deadline: Instant) {
         if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
@@ -251,4 +257,26 @@ async fn converse(mut connection: http1::Connection<Stream, Session>, place: Pla
     }
     connection.into_parts().io.close().await;
     drop(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::bind;
+    use nodegate_readiness::{Board, Catalog, Policy};
+    use std::net::Ipv4Addr;
+
+    #[tokio::test]
+    async fn a_queue_that_never_ends_is_left_at_the_deadline() {
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let server = Server::new(App::of(board), Limits::default(), Protocol::Agent);
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients: Vec<_> = (0..4 * BATCH).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let listener = listener.into_inner();
+        server.empty_queue(&listener, Instant::now()).await;
+        assert_eq!(server.connections.entered(), BATCH as u64);
+        server.empty_queue(&listener, Instant::now() + Duration::from_mins(1)).await;
+        assert_eq!(server.connections.entered(), clients.len() as u64);
+    }
 }

@@ -47,14 +47,15 @@ impl App {
         if reply.fails_open {
             self.metrics.failed_open();
         }
-        match reply.verdict {
-            Some(Verdict::Ready) => "up ready\n".to_owned(),
-            Some(Verdict::Draining) => "up drain\n".to_owned(),
-            Some(Verdict::NotReady) => {
-                let (_, reason) = why(&self.board.default_reports(self.now()));
-                format!("down #{}\n", one_line(&reason))
-            }
-            None => "down #NODE_NAME is not set\n".to_owned(),
+        if reply.verdict.is_none() {
+            return "down #NODE_NAME is not set\n".to_owned();
+        }
+        // Both of one moment: the reply has no reason, and that of a later one may be of another verdict.
+        let (verdict, reason) = why(&self.board.default_reports(self.now()));
+        match verdict {
+            Verdict::Ready => "up ready\n".to_owned(),
+            Verdict::Draining => "up drain\n".to_owned(),
+            Verdict::NotReady => format!("down #{}\n", one_line(&reason)),
         }
     }
 }
@@ -67,7 +68,45 @@ fn one_line(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use nodegate_readiness::check::NODE_READY;
+    use nodegate_readiness::{Board, Catalog, Condition, ConditionStatus, Node, NodeFacts, Policy};
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::SystemTime;
+
+    fn node(status: ConditionStatus) -> Node {
+        let condition = Condition { kind: "Ready".to_owned(), status, reason: "Reason".to_owned() };
+        Node::Present(NodeFacts { conditions: vec![condition], ..NodeFacts::default() })
+    }
+
+    #[test]
+    fn the_words_and_the_reason_are_of_one_moment() {
+        let catalog = Catalog::new(Vec::new());
+        let default = [catalog.find(NODE_READY).unwrap()];
+        let name = Some("n1".to_owned());
+        let app = App::of(Board::new(name, Policy::default(), catalog, &default, Box::new(|_| {})));
+        app.board.prove(app.now());
+        let over = AtomicBool::new(false);
+        let flip = || {
+            while !over.load(Ordering::Relaxed) {
+                for status in [ConditionStatus::True, ConditionStatus::False] {
+                    app.board.set_node(node(status), app.now(), SystemTime::now());
+                }
+            }
+        };
+        app.board.set_node(node(ConditionStatus::True), app.now(), SystemTime::now());
+        let mut lines = BTreeSet::new();
+        std::thread::scope(|scope| {
+            scope.spawn(flip);
+            for _ in 0..100_000 {
+                lines.extend(app.agent_line().now_or_never());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(Vec::from_iter(lines), ["down #Reason\n", "up ready\n"]);
+    }
 
     #[test]
     fn a_reason_stays_on_its_line() {

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 /// How many requests may wait for the first result of their checks; others are answered with what is known. One that
 /// waits is busy and its connection can't be evicted, so without a bound those who name a check that hangs would take all
-/// places. A quarter of the default `--max-connections`.
+/// places. A quarter of the default `--max-connections`; where those are fewer, see [`App::limit_waiting`].
 const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.
@@ -110,6 +110,12 @@ impl App {
         self.timeline.at(Instant::now())
     }
 
+    /// Lets a quarter of a listener's places wait, if that is less. Called before anything is served.
+    pub(crate) fn limit_waiting(&self, places: usize) {
+        let most = (places / 4).clamp(1, MAX_WAITING);
+        self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
+    }
+
     /// From now on `/readyz` says no, and every answer ends its connection.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
@@ -117,6 +123,23 @@ impl App {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl App {
+    /// One that is made of a board alone.
+    pub(crate) fn of(board: Board) -> Arc<Self> {
+        Arc::new(Self::new(Wiring {
+            board: Arc::new(board),
+            timeline: Timeline::new(Instant::now()),
+            beats: Arc::new(Beats::new(Moment::default())),
+            activator: Arc::new(NoLocalChecks),
+            services: None,
+            metrics: Arc::default(),
+            version: "",
+            revision: None,
+        }))
     }
 }
 

@@ -231,6 +231,23 @@ fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
 }
 
 #[test]
+fn a_quarter_of_the_places_may_wait() {
+    let (gate, scenario) = gated();
+    let server = scenario.serve_within(Limits { connections: 8, ..Limits::default() });
+    let ask = || {
+        let mut client = server.connect();
+        client.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
+        client.0.set_nonblocking(true).unwrap();
+        client
+    };
+    let clients: Vec<Client> = (0..5).map(|_| ask()).collect();
+    let answered = || clients.iter().filter(|client| client.0.peek(&mut [0]).is_ok()).count();
+    assert!(eventually(|| answered() == 3), "two of eight places may wait");
+    gate.0.add_permits(1);
+    assert!(eventually(|| answered() == 5));
+}
+
+#[test]
 fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
     let server = Scenario::default().serve_within(Limits { connections: 64, ..Limits::default() });
     let idle: Vec<Client> = (0..500).map(|_| server.connect()).collect();

@@ -1,6 +1,7 @@
 //! What nodegate counts, and how it is exposed.
 
 mod exposition;
+mod label;
 mod process;
 mod state;
 mod text;
@@ -18,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many different reasons become label values. They come from the API server and from programs on the node, so
+/// How many different reasons become label values. Their names come from the API server and from programs on the node, so
 /// their number has no bound of its own.
 const MAX_REASONS: usize = 64;
 /// The label value of all further reasons.
@@ -60,7 +61,7 @@ impl Metrics {
     /// Counts a flip: give this to the board.
     pub fn flip(&self, flip: &Flip) {
         let mut flips = self.flips();
-        let cut: String = flip.reason.chars().take(MAX_REASON_CHARS).collect();
+        let cut: String = label::of(&flip.reason).chars().take(MAX_REASON_CHARS).collect();
         let reason = if flips.reasons.contains(&cut) {
             cut
         } else if flips.reasons.len() < MAX_REASONS {
@@ -140,5 +141,15 @@ mod tests {
         let count = |reason: &str| flips.counts[&(Verdict::Ready, Verdict::NotReady, reason.to_owned())];
         assert_eq!(count("Reason0"), 2);
         assert_eq!(count(OTHER_REASON), 38);
+    }
+
+    #[test]
+    fn a_reason_that_counts_is_one_label() {
+        let metrics = Metrics::default();
+        for age in 0..100 {
+            let reason = format!("NotSynced for {age}s");
+            metrics.flip(&Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
+        }
+        assert_eq!(metrics.flips().reasons.len(), 2, "the other one is there from the start");
     }
 }

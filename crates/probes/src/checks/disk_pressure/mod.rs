@@ -100,10 +100,12 @@ impl DiskPressure {
             Err(why) => return why.into(),
         };
         let seen = join_all(self.by_filesystem(&table).into_iter().map(|places| self.ask(places, deadline)));
-        let seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
+        let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
+        seen.retain(|seen| !is_overlay(&table, seen));
         if seen.is_empty() {
+            // Such as the container's own root when the host's is not mounted: a pass would be a lie.
             return Outcome::Fail(format!(
-                "NothingToMeasure: none of the paths exists; is --host-root={} the host's /?",
+                "NothingToMeasure: none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()
             ));
         }
@@ -184,6 +186,13 @@ fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Op
     let led_to = host.real_path(&file).unwrap_or_else(|_| path.to_owned());
     *real.lock().unwrap_or_else(PoisonError::into_inner) = led_to;
     Ok(Some(fstatvfs(&file)?.into()))
+}
+
+/// The room of an overlay is that of some directory elsewhere. It is a container's own root, or that of a live image; the
+/// host's disks are mounted below it.
+fn is_overlay(table: &MountTable, seen: &Seen<'_>) -> bool {
+    let Seen::Room(place, _) = seen else { return false };
+    table.holder(&place.real()).is_some_and(|mount| mount.kind == b"overlay")
 }
 
 fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
@@ -320,7 +329,7 @@ mod tests {
         let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
         assert_eq!(probe(host, &set).run().await, Outcome::Pass);
         let Outcome::Fail(reason) = probe(host, &set[..1]).run().await else { panic!("nothing was there") };
-        assert!(reason.starts_with("NothingToMeasure: none of the paths exists"), "{reason}");
+        assert!(reason.starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
     }
 
     #[tokio::test]

@@ -16,14 +16,14 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 /// Where traceroute begins, because nothing listens there: the router has to say so.
 const CLOSED_PORT: u16 = 33434;
 /// How often it is addressed.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long one that never spoke is given to begin with it. A router that runs Linux tells the same node once a second that
-/// a port is closed (`net.ipv4.icmp_ratelimit`), and its silence until then means nothing.
+/// How long one that never spoke is given to begin with it, if there is the time. A router that runs Linux tells the same
+/// node once a second that a port is closed (`net.ipv4.icmp_ratelimit`), and its silence until then means nothing.
 const LISTEN: Duration = Duration::from_millis(1200);
 
 /// How a next hop answered.
@@ -60,16 +60,17 @@ pub(super) async fn ask(route: &DefaultRoute, speaks: bool, until: Instant) -> R
     }
     let Some(next_hop) = route.next_hop else { return Ok(Answer::Known) };
     let voice = Voice::open(next_hop, &route.interface, index)?;
-    let started = Instant::now();
+    let listened = until.min(Instant::now() + LISTEN);
     loop {
-        if timeout(AGAIN, voice.exchange()).await.is_ok() {
+        if timeout_at(until.min(Instant::now() + AGAIN), voice.exchange()).await.is_ok() {
             return Ok(Answer::Spoke);
         }
         let known = is_known(&netlink, link, next_hop, index)?;
-        if known && !speaks && started.elapsed() >= LISTEN {
+        let now = Instant::now();
+        if known && !speaks && now >= listened {
             return Ok(Answer::Known);
         }
-        if Instant::now() >= until {
+        if now >= until {
             return Err(if known { Silent::NoIp } else { Silent::NoNeighbour(next_hop) });
         }
     }
