@@ -1,7 +1,7 @@
 //! Frontends and servers appear and vanish.
 
 use crate::Row;
-use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name};
+use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name, serve, service};
 use crate::traffic::Traffic;
 use serde_json::json;
 use std::time::Instant;
@@ -17,7 +17,9 @@ pub(crate) async fn appears() -> Row {
     let mut lab = Lab::new(2).await;
     lab.sim.apply(lab.service("first", first, &json!({}))).unwrap();
     lab.start(&[first]).await;
-    lab.kubectl_create(&lab.service("second", second, &json!({}))).await;
+    // The API server gives a node port to one Service only.
+    let node_port = serve(lab.served.clone(), |_| true).await;
+    lab.kubectl_create(&service("second", second, node_port, &json!({}))).await;
     let took = lab.until("the new port answers", async || get(second, PATIENCE).await.is_ok()).await;
     lab.until("a reload is counted", async || {
         lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
