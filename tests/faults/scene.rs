@@ -15,6 +15,9 @@ pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
 const GRACE: Duration = Duration::from_secs(1);
 /// The agent does not listen before its first list, however busy the machine is.
 pub(crate) const SYNCED: &str = "--startup-grace=60s";
+/// The longest until the truth is told again: a wait of ten seconds between attempts, and an attempt that began before the
+/// repair may take five more.
+pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(16);
 /// How often the load balancer probes.
 const PROBES_A_SECOND: u32 = 50;
 /// Probes before the fault and while it lasts: enough to tell a line of log from one a request.
@@ -186,7 +189,7 @@ impl<A: Api> Scene<A> {
     /// any more. Then the agent follows what happens to the Node.
     pub(crate) fn recovers(&mut self, answer: &str) {
         let first = self.first(answer, self.healed);
-        self.row.recover = Some(first.answered - self.healed);
+        self.is_back(first.answered);
         self.ends(first.answered);
         assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
         if self.agent.logged(WARNING) > 0 {
@@ -199,7 +202,16 @@ impl<A: Api> Scene<A> {
     /// Both watches are open again.
     pub(crate) fn watches_again(&mut self) {
         until("watches", || (self.cluster.watches() >= 2).then_some(()));
-        self.row.recover = Some(self.healed.elapsed());
+        self.is_back(Instant::now());
+    }
+
+    /// What was broken works again, in time.
+    fn is_back(&mut self, at: Instant) {
+        let (took, probes) = (at - self.healed, self.prober.probes());
+        let since = probes.iter().filter(|probe| probe.sent >= self.healed && probe.sent <= at);
+        let allowed = BACK_WITHIN + lag(since) * STEPS;
+        assert!(took <= allowed, "back after {took:?}, of {allowed:?}\n{}", self.agent.log_text());
+        self.row.recover = Some(took);
     }
 
     /// Load balancers see nothing of it, and the agent follows what happens to the Node.

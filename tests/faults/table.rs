@@ -1,5 +1,6 @@
 //! The table: one row a fault.
 
+use crate::scene::BACK_WITHIN;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -107,7 +108,8 @@ pub(crate) fn print(stories: &[Story]) -> bool {
     });
     alone.into_iter().for_each(run);
     println!(
-        "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover | API requests |"
+        "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover, of at most {} | API requests |",
+        BACK_WITHIN.as_secs()
     );
     println!("|---|---|---|---|---|");
     let mut all_held = true;
