@@ -93,7 +93,7 @@ impl Plan {
         if args.smoke {
             let (settle, idle) = (Duration::from_millis(10), Duration::from_millis(500));
             let life = life::Plan { starts: 1, settle, idle, probes: 2_000 };
-            return Self { rounds: 1, each: Duration::from_millis(30), traced: 20, flips: 2, life };
+            return Self { rounds: 1, each: Duration::from_millis(150), traced: 20, flips: 2, life };
         }
         if args.quick {
             let (settle, idle) = (Duration::from_secs(1), Duration::from_secs(5));
