@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Scenario;
+use common::{Scenario, eventually};
 use nodegate_readiness::CheckId;
 use nodegate_server::Activate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -10,19 +10,22 @@ use std::fs::File;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-struct Hangs;
+#[derive(Default)]
+struct Hangs(AtomicBool);
 
 impl Activate for Hangs {
     fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.store(true, Ordering::SeqCst);
         Box::pin(pending())
     }
 }
 
 #[test]
 fn accepting_goes_on_when_descriptors_come_back() {
-    let server =
-        Scenario { local: vec!["kubelet"], activator: Arc::new(Hangs), ..Scenario::default() }.serve();
+    let hangs = Arc::new(Hangs::default());
+    let server = Scenario { local: vec!["kubelet"], activator: hangs.clone(), ..Scenario::default() }.serve();
     let mut idle = server.connect();
     assert_eq!(idle.ask("/nodecheck").body, "OK");
     let limit = getrlimit(Resource::Nofile);
@@ -37,6 +40,7 @@ fn accepting_goes_on_when_descriptors_come_back() {
 
     // Now there is no idle connection left to close, only a descriptor to wait for.
     waits.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(eventually(|| hangs.0.load(Ordering::SeqCst)), "until its request is read it is an idle one");
     drop(idle);
     let mut late = server.connect();
     late.send("GET /nodecheck HTTP/1.0\r\n\r\n");
