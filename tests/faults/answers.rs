@@ -61,8 +61,7 @@ pub(crate) fn watches_closed_at_once_in_a_loop() -> Row {
         closing
     });
     let began = Instant::now();
-    scene.restarts("closed-early");
-    until("the loop", || (restarts(&scene.agent, "closed-early") >= 3.0).then_some(()));
+    scene.restarts_often("closed-early", 3.0);
     let (requests, seconds) = (scene.cluster.requests(), began.elapsed().as_secs());
     assert!(requests <= 4 * (seconds + 2), "{requests} requests in {seconds} s");
     scene.heal(|scene| scene.cluster.sim.faults().remove(closing));

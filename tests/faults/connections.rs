@@ -114,6 +114,8 @@ pub(crate) fn blackholed() -> Row {
         scene.cluster.sim.blackhole_new().unwrap();
     });
     scene.fails_open();
+    // The first is the old connection's end; an attempt to connect is given up, too.
+    scene.restarts_often("disconnected", 2.0);
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])
@@ -126,6 +128,7 @@ pub(crate) fn accepted_and_never_served() -> Row {
         scene.cluster.sim.reset_connections();
     });
     scene.fails_open();
+    scene.restarts("timeout");
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])

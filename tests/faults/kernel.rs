@@ -58,6 +58,7 @@ pub(crate) fn blackholed_by_a_firewall() -> Row {
     let mut scene = scene(&lab, &[STALE_AFTER_ARG]);
     scene.fault(|scene| drop_packets(&lab, scene, None));
     scene.fails_open();
+    scene.restarts_often("disconnected", 2.0);
     scene.heal(|_| lab.router("iptables -F FORWARD"));
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])

@@ -181,7 +181,12 @@ impl<A: Api> Scene<A> {
 
     /// The agent begins its watch anew for this reason.
     pub(crate) fn restarts(&mut self, reason: &str) {
-        until(reason, || (restarts(&self.agent, reason) >= 1.0).then_some(()));
+        self.restarts_often(reason, 1.0);
+    }
+
+    /// The same, again and again.
+    pub(crate) fn restarts_often(&mut self, reason: &str, times: f64) {
+        until(reason, || (restarts(&self.agent, reason) >= times).then_some(()));
         self.row.notice.get_or_insert(self.began.elapsed());
     }
 
