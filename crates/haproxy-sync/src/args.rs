@@ -1,6 +1,7 @@
 //! The command line and the environment, as written. [`crate::settings`] gives them meaning.
 
 use clap::{ArgAction, Parser};
+use nodegate_readiness::DrainSignals;
 
 /// Everything is text here, so that all mistakes can be named in one go instead of one per start.
 #[derive(Debug, Parser)]
@@ -152,9 +153,7 @@ pub(crate) struct Args {
         long,
         env = "NODEGATE_HAPROXY_DRAIN_ON",
         value_name = "LIST",
-        default_value = "unschedulable,deleting,taint:ToBeDeletedByClusterAutoscaler,taint:karpenter.sh/disrupted,\
-                         taint:node.kubernetes.io/out-of-service,\
-                         label:node.kubernetes.io/exclude-from-external-load-balancers"
+        default_value_t = DrainSignals::default().to_string()
     )]
     pub(crate) drain_on: String,
 

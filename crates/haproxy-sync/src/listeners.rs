@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_kernels_table_has_what_listens_here() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let Ok(listener) = std::net::TcpListener::bind(address) else { continue };
+            let listener = std::net::TcpListener::bind(address).unwrap();
             let address = listener.local_addr().unwrap();
             assert!(now().contains(&address), "{address}");
             drop(listener);

@@ -31,14 +31,14 @@ impl Pace {
         self.wait = (rested * 2).clamp(LEAST, MOST);
     }
 
-    /// When the next one may be.
-    pub(crate) fn opens(&self) -> Instant {
-        self.last.map_or_else(Instant::now, |last| last + self.wait)
+    /// When the next one may be; none if at any time.
+    pub(crate) fn opens(&self) -> Option<Instant> {
+        self.last.map(|last| last + self.wait)
     }
 
     /// Whether it may be now.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
-        self.last.is_none_or(|last| now >= last + self.wait)
+        self.opens().is_none_or(|opens| now >= opens)
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
             pace.reloaded(now);
             reloads += 1;
             assert!(!pace.is_open(now));
-            now = pace.opens();
+            now = pace.opens().unwrap();
             assert!(pace.is_open(now));
         }
         assert!((100..=130).contains(&reloads), "{reloads} reloads in an hour");
@@ -71,7 +71,7 @@ mod tests {
         let (mut pace, began) = (Pace::default(), Instant::now());
         let fifth = (0..4).fold(began, |now, _| {
             pace.reloaded(now);
-            pace.opens()
+            pace.opens().unwrap()
         });
         assert!(fifth - began < Duration::from_secs(4), "{:?}", fifth - began);
     }

@@ -102,7 +102,7 @@ impl Settler {
         // Where nobody reloads, no process is left behind by it.
         let allowed = self.pace.is_open(Instant::now()) || !self.shared.setup.tools.reloader.is_somebody();
         match self.applier.settle(now, Reload { wanted: self.force, allowed }).await {
-            Ok(Applied::Postponed) => self.retry.at = Some(self.pace.opens()),
+            Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
             Err(error) => {
                 metrics.failed(error.kind());

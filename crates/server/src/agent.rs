@@ -47,11 +47,12 @@ impl App {
         if reply.fails_open {
             self.metrics.failed_open();
         }
-        if reply.verdict.is_none() {
-            return "down #NODE_NAME is not set\n".to_owned();
-        }
-        // Both of one moment: the reply has no reason, and that of a later one may be of another verdict.
-        let (verdict, reason) = why(&self.board.default_reports(self.now()));
+        let (verdict, reason) = match reply.verdict {
+            None => return "down #NODE_NAME is not set\n".to_owned(),
+            // The reply has no reason, and that of a later moment may be of another verdict.
+            Some(Verdict::NotReady) => why(&self.board.default_reports(self.now())),
+            Some(verdict) => (verdict, String::new()),
+        };
         match verdict {
             Verdict::Ready => "up ready\n".to_owned(),
             Verdict::Draining => "up drain\n".to_owned(),

@@ -25,9 +25,7 @@ async fn unharmed(lab: &Lab, traffic: Traffic, old: &[u8]) -> u64 {
 
 /// A lab with one published port that serves, and its file.
 async fn serving(mut lab: Lab) -> (Lab, u16, Vec<u8>) {
-    let port = free_port();
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let old = std::fs::read(&lab.config).unwrap();
     (lab, port, old)
 }

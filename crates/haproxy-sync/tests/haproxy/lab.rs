@@ -89,6 +89,14 @@ impl Lab {
         self.until("the program is ready", async || self.is_ready().await).await;
     }
 
+    /// The same with one Service, on the port that this gives.
+    pub(crate) async fn publish(&mut self) -> u16 {
+        let port = free_port();
+        self.sim.apply(self.service("web", port, &json!({}))).unwrap();
+        self.start(&[port]).await;
+        port
+    }
+
     pub(crate) async fn start_haproxy(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
         let mut command = Command::new("haproxy");

@@ -14,10 +14,8 @@ async fn a_cordon_drains_without_a_reload() {
 }
 
 pub(crate) async fn flips(count: usize) -> Row {
-    let port = free_port();
     let mut lab = Lab::new(4).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     let before = lab.processes().await.unwrap();
     let traffic = Traffic::start(port);
@@ -58,10 +56,9 @@ async fn a_drained_server_stays_drained_over_reloads_and_restarts() {
 }
 
 pub(crate) async fn states_survive_a_reload() -> Row {
-    let (port, other) = (free_port(), free_port());
+    let other = free_port();
     let mut lab = Lab::new(3).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
@@ -96,35 +93,37 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     Row { what: "drain over reloads", result }
 }
 
+/// Looks for three of the agent's intervals, a reload among them.
+async fn drained_in_each_look(lab: &Lab, backend: &str, node: &str) -> u32 {
+    let (began, mut looks) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_millis(1600) {
+        // While the master starts anew nobody answers.
+        if let Some(state) = lab.admin_state(backend, node).await {
+            assert!(state & 0x18 != 0, "{}", lab.log());
+            looks += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    looks
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_disagrees_does_not_end_a_drain() {
     stubborn_agent().await;
 }
 
 pub(crate) async fn stubborn_agent() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(3).await;
     lab.agent_port = agents(|_| b"up ready\n").await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     let node = node_name(0);
     lab.sim.cordon(&node);
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
-    let told = Instant::now();
-    let mut looks = 0;
     let next = free_port();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let other = format!("k8s_default_next_{next}");
-    // Three of its intervals, and a reload among them.
-    while told.elapsed() < Duration::from_millis(1600) {
-        // While the master starts anew nobody answers.
-        if let Some(state) = lab.admin_state(&backend, &node).await {
-            assert!(state & 0x18 != 0, "{}", lab.log());
-            looks += 1;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let looks = drained_in_each_look(&lab, &backend, &node).await;
     lab.until("it drains in the new backend", async || lab.is_draining(&other, &node).await).await;
     lab.sim.uncordon(&node);
     lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
@@ -138,30 +137,19 @@ async fn what_an_agent_drained_is_never_ready_over_a_reload() {
 }
 
 pub(crate) async fn draining_agent() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(3).await;
     lab.agent_port = agents(|at| {
         let drains = at == IpAddr::from([127, 1, 0, 1]);
         if drains { b"up drain\n" } else { b"up ready\n" }
     })
     .await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let (backend, node) = (format!("k8s_default_web_{port}"), node_name(0));
     lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
     let before = lab.processes().await.unwrap();
     let next = free_port();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
-    let (began, mut looks) = (Instant::now(), 0);
-    // Three of the agent's intervals.
-    while began.elapsed() < Duration::from_millis(1600) {
-        // While the master starts anew nobody answers.
-        if let Some(state) = lab.admin_state(&backend, &node).await {
-            assert!(state & 0x18 != 0, "{}", lab.log());
-            looks += 1;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let looks = drained_in_each_look(&lab, &backend, &node).await;
     assert_eq!(lab.processes().await.unwrap().reloads, before.reloads + 1, "{}", lab.log());
     assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}").await, None);
     let result = format!("drained in each of {looks} looks, over a reload");
@@ -216,10 +204,8 @@ pub(crate) async fn local_traffic() -> Row {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_mass_failures_and_a_restarted_haproxy() {
-    let port = free_port();
     let mut lab = Lab::new(4).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     let before = lab.processes().await.unwrap();
     let weigh = |weight: &str| {

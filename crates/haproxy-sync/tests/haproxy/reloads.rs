@@ -14,10 +14,8 @@ async fn a_haproxy_with_another_configuration_is_not_reloaded_again_and_again() 
 }
 
 pub(crate) async fn other_configuration() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(2).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    lab.publish().await;
     lab.program.take().unwrap().kill().await.unwrap();
     // HAProxy goes on with its own file whatever is written to this one.
     lab.config = lab.dir.path().join("other.cfg");
@@ -38,14 +36,12 @@ async fn a_reload_that_fails_at_first_is_made_in_the_end() {
 }
 
 pub(crate) async fn failing_at_first() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(2).await;
     let template = lab.dir.path().join("head");
     let head = "defaults\n  timeout connect 2s\n  timeout client 20s\n  timeout server 20s\n";
     std::fs::write(&template, head).unwrap();
     lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     // HAProxy is started with another version of its file, and there is a reason why it can't be reloaded at first.
     let ours = std::fs::read(&lab.config).unwrap();
     lab.stop_haproxy();

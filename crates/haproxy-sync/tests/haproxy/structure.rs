@@ -34,10 +34,8 @@ async fn nodes_come_and_go_without_a_reload_and_no_request_is_lost() {
 }
 
 pub(crate) async fn nodes_come_and_go() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(3).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let before = lab.processes().await.unwrap();
     let traffic = Traffic::start(port);
     lab.kubectl_create(&node(3)).await;
@@ -104,10 +102,8 @@ async fn an_empty_list_does_not_empty_the_pool() {
 }
 
 pub(crate) async fn the_guard_holds() -> Row {
-    let port = free_port();
     let mut lab = Lab::new(3).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    lab.start(&[port]).await;
+    let port = lab.publish().await;
     let traffic = Traffic::start(port);
     // The API server comes back with an empty store.
     lab.sim.kill().await;
