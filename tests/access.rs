@@ -8,13 +8,11 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::cluster::{Cluster, NODE};
-use common::netns::Lab;
-use common::poll::until;
 use nodegate_kube_sim::Rule;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::netns::Lab;
+use nodegate_testbed::poll::until;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;

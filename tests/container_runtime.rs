@@ -9,11 +9,9 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::containerd::Containerd;
-use common::poll::until;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::containerd::Containerd;
+use nodegate_testbed::poll::until;
 use rustix::process::Signal;
 use std::fs;
 

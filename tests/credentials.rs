@@ -1,9 +1,7 @@
 //! The credentials that the agent takes, and what it says of those that it does not.
 
-mod common;
-
-use common::agent::Agent;
-use common::cluster::{Cluster, NODE};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
 use std::fs;
 use std::process::Command;
 

@@ -8,15 +8,8 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "common/poll.rs"]
-#[allow(unreachable_pub, reason = "to each test file this is a library")]
-mod poll;
-#[path = "common/ports.rs"]
-#[allow(unreachable_pub, reason = "to each test file this is a library")]
-mod ports;
-
-use poll::until;
-use ports::free_ports;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::ports::free_ports;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;

@@ -9,10 +9,8 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::disks::{Disks, runs, signal, wait};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::disks::{Disks, runs, signal, wait};
 use rustix::process::Signal;
 use std::time::Duration;
 

@@ -10,10 +10,8 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::disks::{Disks, runs, wait};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::disks::{Disks, runs, wait};
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
     disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])

@@ -7,11 +7,9 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::poll::until;
-use common::stub::{Act, Stub, answer};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub, answer};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 

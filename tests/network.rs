@@ -9,11 +9,9 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::Agent;
-use common::netns::{Lab, RESOLVER_V4, RESOLVER_V6, wait_network};
-use common::poll::until;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::netns::{Lab, RESOLVER_V4, RESOLVER_V6, wait_network};
+use nodegate_testbed::poll::until;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

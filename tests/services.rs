@@ -7,12 +7,10 @@
     reason = "a test may end where a story breaks off"
 )]
 
-mod common;
-
-use common::agent::{Agent, Reply};
-use common::cluster::{Cluster, NODE};
-use common::poll::until;
 use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use serde_json::json;
 use std::fmt::Write;
 use std::time::Duration;

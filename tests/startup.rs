@@ -1,11 +1,9 @@
 //! From the start to the first answer, and what a signal does before it and after.
 
-mod common;
-
-use common::agent::{Agent, send_signal};
-use common::cluster::{Cluster, NODE};
-use common::poll::until;
-use common::stub::{Act, Stub, answer};
+use nodegate_testbed::agent::{Agent, send_signal};
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub, answer};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

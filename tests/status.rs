@@ -7,11 +7,9 @@
 )]
 #![allow(clippy::indexing_slicing, reason = "a missing key shows itself")]
 
-mod common;
-
-use common::agent::Agent;
-use common::cluster::{Cluster, NODE};
-use common::poll::until;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
@@ -134,7 +132,7 @@ fn a_stale_answer_is_called_a_guess() {
     let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=2s"]);
     agent.wait_ready();
     cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", common::agent::Reply::is_stale);
+    agent.wait_for("stale", nodegate_testbed::agent::Reply::is_stale);
     ask(agent.address(), &[]).says(
         0,
         &["Ready: may get", "a guess: the API server was last heard", "fails open", "stale, last proof"],

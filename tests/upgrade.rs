@@ -4,11 +4,10 @@
 //! `cargo test --test upgrade -- --ignored --nocapture` replaces another version, by itself and by this one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may end where a story breaks off")]
 
-mod common;
-
-use common::cable::{Cable, NODE_IP};
-use common::prober::{Ask, Prober, agent_check, health};
-use common::rollout::{Rollout, this_version};
+use nodegate_testbed::cable::{Cable, NODE_IP};
+use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
+use nodegate_testbed::programs;
+use nodegate_testbed::rollout::Rollout;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,20 +42,20 @@ fn all_saw(probers: Vec<Prober>, answers: &[&str]) {
 
 #[test]
 fn no_probe_fails_while_agents_are_replaced() {
-    let mut rollout = Rollout::start(V4, &this_version());
+    let mut rollout = Rollout::start(V4, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
     for _ in 0..5 {
-        rollout.replace(&this_version());
+        rollout.replace(&programs::agent());
     }
     all_saw(probers, &["200 fresh", "200 up ready"]);
 }
 
 #[test]
 fn no_probe_of_either_family_fails() {
-    let mut rollout = Rollout::start(DUAL_STACK, &this_version());
+    let mut rollout = Rollout::start(DUAL_STACK, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health), (rollout.http(V6), health)]);
     for _ in 0..3 {
-        rollout.replace(&this_version());
+        rollout.replace(&programs::agent());
     }
     all_saw(probers, &["200 fresh"]);
 }
@@ -64,11 +63,11 @@ fn no_probe_of_either_family_fails() {
 /// The one to go is the newer, to which the kernel gives the connections.
 #[test]
 fn no_probe_fails_while_rollouts_are_undone() {
-    let mut rollout = Rollout::start(V4, &this_version());
+    let mut rollout = Rollout::start(V4, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
     for _ in 0..3 {
-        rollout.undo(&this_version());
-        rollout.replace(&this_version());
+        rollout.undo(&programs::agent());
+        rollout.replace(&programs::agent());
     }
     all_saw(probers, &["200 fresh", "200 up ready"]);
 }
@@ -78,11 +77,11 @@ fn no_probe_fails_while_rollouts_are_undone() {
 fn no_handshake_in_flight_is_lost() {
     let cable = Cable::start(DELAY);
     cable.on_node(|| {
-        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &this_version());
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
         let probers = cable.on_balancer(|| probed(&[(rollout.http(NODE_IP.into()), health)]));
         for _ in 0..5 {
-            rollout.replace(&this_version());
-            rollout.undo(&this_version());
+            rollout.replace(&programs::agent());
+            rollout.undo(&programs::agent());
         }
         all_saw(probers, &["200 fresh"]);
     });
@@ -91,7 +90,7 @@ fn no_handshake_in_flight_is_lost() {
 /// Nobody takes over: probes are refused once the port is closed, and until then answered.
 #[test]
 fn an_agent_without_a_successor_answers_until_it_closes() {
-    let mut rollout = Rollout::start(V4, &this_version());
+    let mut rollout = Rollout::start(V4, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health)]);
     rollout.end(None);
     all_saw(probers, &["200 fresh", "refused", "reset"]);
@@ -102,7 +101,7 @@ fn an_agent_without_a_successor_answers_until_it_closes() {
 fn another_version() {
     let other =
         PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
-    let this = this_version();
+    let this = programs::agent();
     for (what, from, to) in [
         ("other -> other", &other, &other),
         ("other -> this", &other, &this),

@@ -9,7 +9,7 @@
 
 use crate::demo::Demo;
 use crate::pages::{self, Block, Page};
-use crate::poll::DEADLINE;
+use nodegate_testbed::poll::DEADLINE;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;

@@ -1,6 +1,6 @@
 //! What `make demo` starts, for the documents' commands to be run against.
 
-use crate::ports::free_ports;
+use nodegate_testbed::ports::free_ports;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -8,13 +8,6 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "../common/poll.rs"]
-#[allow(dead_code, unreachable_pub, reason = "to each test file this is a library")]
-mod poll;
-#[path = "../common/ports.rs"]
-#[allow(unreachable_pub, reason = "to each test file this is a library")]
-mod ports;
-
 mod checks;
 mod commands;
 mod demo;

@@ -1,9 +1,9 @@
 //! What an operator or a controller does to a node, and how it comes out of the pool and back.
 
-use super::common::agent::Agent;
 use super::kubectl::Change;
 use super::lab::Lab;
 use super::watching::{Seen, Watching as _, seen};
+use nodegate_testbed::agent::Agent;
 use std::time::Instant;
 
 /// The taints that drain.

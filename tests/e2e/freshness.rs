@@ -1,9 +1,9 @@
 //! The API server is lost: what is answered, logged and counted, for each `--on-stale`.
 
-use super::common::agent::Agent;
-use super::common::proxy::Mode;
 use super::lab::Lab;
 use super::watching::{Watching as _, seen};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::proxy::Mode;
 use std::time::{Duration, Instant};
 
 /// Short, so that the tests are.

@@ -1,12 +1,12 @@
 //! Where a test takes place: a cluster, one node of it, and a proxy on the agent's way to the API server.
 
-use super::common::agent::Agent;
-use super::common::cluster::{Cluster, NODE};
-use super::common::proxy::Proxy;
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
 use super::real::Real;
 use super::watching::Watching as _;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::proxy::Proxy;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::MutexGuard;

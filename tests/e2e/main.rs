@@ -18,9 +18,6 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod drains;
 mod first_answer;
 mod freshness;

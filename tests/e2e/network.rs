@@ -1,10 +1,10 @@
 //! The network loses what it carries, without a word: what a plain watch does not notice for minutes.
 
-use super::common::proxy::Mode;
 use super::freshness::{IN_TIME, STALE_AFTER};
 use super::lab::Lab;
 use super::probes::watches;
 use super::watching::{Watching as _, seen};
+use nodegate_testbed::proxy::Mode;
 use std::time::Instant;
 
 #[test]

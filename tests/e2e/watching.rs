@@ -1,6 +1,6 @@
 //! Watching what the agent answers, with the times of it.
 
-use super::common::agent::{Agent, Reply};
+use nodegate_testbed::agent::{Agent, Reply};
 use std::time::{Duration, Instant};
 
 /// Far more than anything should take, on the slowest machine.

@@ -1,11 +1,11 @@
 //! What befalls the agent's rights and the API server's certificates.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::NODE;
-use crate::common::poll::until;
 use crate::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use crate::table::Row;
 use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::NODE;
+use nodegate_testbed::poll::until;
 use std::time::Instant;
 
 pub(crate) fn token_rotated() -> Row {

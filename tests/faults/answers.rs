@@ -1,10 +1,10 @@
 //! What the API server's answers may be like.
 
-use crate::common::poll::until;
 use crate::connections::REPLACED;
 use crate::scene::{Api, CORDONED, FRESH, STALE, Scene, cluster, restarts};
 use crate::table::Row;
 use nodegate_kube_sim::{Effect, Fault, Scope};
+use nodegate_testbed::poll::until;
 use std::time::{Duration, Instant};
 
 pub(crate) fn compacted_under_an_open_watch() -> Row {

@@ -1,8 +1,8 @@
 //! Clients that are not load balancers.
 
-use crate::common::agent::Agent;
 use crate::scene::{FRESH, Scene};
 use crate::table::Row;
+use nodegate_testbed::agent::Agent;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

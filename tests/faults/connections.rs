@@ -1,10 +1,10 @@
 //! What befalls the API server and the connections to it.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
 use crate::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
 use crate::simulator::Simulator;
 use crate::table::Row;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
 use std::time::Duration;
 
 /// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.

@@ -1,12 +1,12 @@
 //! What befalls the host that the agent runs on.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::NODE;
-use crate::common::poll::until;
-use crate::common::stub::{Act, Stub, answer};
 use crate::connections::REPLACED;
 use crate::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
 use crate::table::Row;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::NODE;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub, answer};
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;

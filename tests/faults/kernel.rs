@@ -1,11 +1,11 @@
 //! The kernel as the fault: agent, firewall and API server in network namespaces of their own.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::netns::{Lab, RESOLVER_V4};
 use crate::connections::REPLACED;
 use crate::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
 use crate::table::Row;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::netns::{Lab, RESOLVER_V4};
 
 /// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
 fn scene(lab: &Lab, args: &[&str]) -> Scene {

@@ -10,9 +10,6 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod access;
 mod answers;
 mod clients;

@@ -1,9 +1,9 @@
 //! What befalls the Node itself.
 
-use crate::common::cluster::{Cluster, NODE};
 use crate::connections::REPLACED;
 use crate::scene::{FRESH, Scene, usual};
 use crate::table::Row;
+use nodegate_testbed::cluster::{Cluster, NODE};
 use std::time::Duration;
 
 pub(crate) fn deleted_and_created_again() -> Row {

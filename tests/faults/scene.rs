@@ -1,11 +1,11 @@
 //! One fault with all that is beside it: a simulated cluster, the agent, and a load balancer that probes it throughout.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::poll::until;
-use crate::common::prober::{Probe, Prober, health, trail};
 use crate::table::Row;
 use nodegate_kube_sim::Builder;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::prober::{Probe, Prober, health, trail};
 use std::time::{Duration, Instant};
 
 /// Short, so that outages are, too; the Lease moves twice a second to match.

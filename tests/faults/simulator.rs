@@ -1,8 +1,8 @@
 //! The simulated API as a program of its own, which the kernel can stop.
 
-use crate::common::agent::send_signal;
 use crate::scene::Api;
 use nodegate_kube_sim::Reading;
+use nodegate_testbed::agent::send_signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! What the faults must not cost when there is none.
 
 use crate::answers::LASTING;
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::poll::until;
 use crate::scene::{STALE_AFTER_ARG, Scene, cluster};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::time::Duration;
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.

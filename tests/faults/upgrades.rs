@@ -1,10 +1,11 @@
 //! The agent replaced under load; a few replacements of each kind are in tests/upgrade.rs.
 
-use crate::common::cable::{Cable, NODE_IP};
-use crate::common::prober::{Prober, agent_check, health, trail};
-use crate::common::rollout::{Rollout, this_version};
 use crate::scene::FRESH;
 use crate::table::Row;
+use nodegate_testbed::cable::{Cable, NODE_IP};
+use nodegate_testbed::prober::{Prober, agent_check, health, trail};
+use nodegate_testbed::programs;
+use nodegate_testbed::rollout::Rollout;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(crate) fn fifty_replacements_from_afar() -> Row {
 }
 
 fn replace(node: IpAddr, there: impl Fn(&(dyn Fn() -> [Prober; 2] + Sync)) -> [Prober; 2]) -> Row {
-    let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &this_version());
+    let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
     let (http, line) = (rollout.http(node), rollout.agent_check(node));
     let mut probers = there(&|| {
         [
@@ -34,7 +35,7 @@ fn replace(node: IpAddr, there: impl Fn(&(dyn Fn() -> [Prober; 2] + Sync)) -> [P
     probers[0].wait(100);
     rollout.cluster.sim.counters().reset();
     for _ in 0..REPLACEMENTS {
-        rollout.replace(&this_version());
+        rollout.replace(&programs::agent());
     }
     probers[0].wait(100);
     probers.iter_mut().for_each(Prober::stop);

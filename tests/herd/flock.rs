@@ -1,8 +1,8 @@
 //! The watchers: this test's own program once more, with the kubeconfig in its environment.
 
-use crate::common::cluster::Cluster;
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Beats, Board, Catalog, Policy, Timeline};
+use nodegate_testbed::cluster::Cluster;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

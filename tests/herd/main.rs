@@ -15,9 +15,6 @@
     reason = "a test may end where a story breaks off, and figures are shown rounded"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod arrivals;
 mod flock;
 mod rotation;

@@ -1,10 +1,10 @@
 //! What becomes of the herd after a restart, after a long outage, and when all connections go silent.
 
 use crate::arrivals::Arrivals;
-use crate::common::cluster::Cluster;
-use crate::common::poll::until;
 use crate::flock::{Flock, node};
 use crate::rotation;
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::poll::until;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;

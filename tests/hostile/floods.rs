@@ -1,8 +1,8 @@
 //! Too many connections.
 
 use crate::client::{connect, connect_many, is_closed, read_all, reset};
-use crate::common::poll::until;
 use crate::scene::Scene;
+use nodegate_testbed::poll::until;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
@@ -30,9 +30,9 @@ fn ten_thousand_that_say_nothing() {
     assert!(scene.agent.metric("nodegate_connections_evicted_total").unwrap() >= 8000.0);
     assert_eq!(scene.agent.metric("nodegate_connections_refused_total"), Some(0.0));
     // The truth comes through, too.
-    scene.cluster.sim.cordon(crate::common::cluster::NODE);
+    scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
     scene.agent.wait_reason("Unschedulable");
-    scene.cluster.sim.uncordon(crate::common::cluster::NODE);
+    scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
     scene.agent.wait_ready();
     // Again, with the first still there: it costs no more than before.
     let more = scene.flood(MANY / 5, || connect(scene.address()));

@@ -9,9 +9,6 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bytes;
 mod client;
 mod floods;

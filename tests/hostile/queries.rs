@@ -1,9 +1,9 @@
 //! Names and queries that are made to get somewhere else: into the JSON, the page, the metrics, the log, or another's way.
 
 use crate::client::{connect, exchange, read_all};
-use crate::common::poll::until;
-use crate::common::stub::{Act, Stub};
 use crate::scene::Scene;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;
@@ -122,9 +122,9 @@ fn queries_that_never_repeat_are_not_kept() {
     // A balancer that comes too late to have its answer kept gets the same answers, and sees the same changes.
     let late = "/health?check=node_ready,custom_conditions&drain=404";
     assert!(ask(late).starts_with("HTTP/1.1 200 "));
-    scene.cluster.sim.cordon(crate::common::cluster::NODE);
+    scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
     until("the late one to see the cordon", || ask(late).starts_with("HTTP/1.1 404 ").then_some(()));
-    scene.cluster.sim.uncordon(crate::common::cluster::NODE);
+    scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
     until("and its end", || ask(late).starts_with("HTTP/1.1 200 ").then_some(()));
     scene.end();
 }

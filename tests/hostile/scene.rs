@@ -1,9 +1,9 @@
 //! An agent on a simulated cluster, a prober that behaves well, and what must be so in the end.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::poll::until;
 use crate::prober::Prober;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::net::{SocketAddr, TcpStream};
 
 /// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.

@@ -1,8 +1,8 @@
 //! Clients that take their time, with what they send or with what they read.
 
 use crate::client::{connect, connect_many, is_closed};
-use crate::common::poll::until;
 use crate::scene::Scene;
+use nodegate_testbed::poll::until;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Command;

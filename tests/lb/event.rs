@@ -1,9 +1,9 @@
 //! What happens to a node, and what the balancer makes of it.
 
-use crate::common::poll::until;
 use crate::lab::Nodes;
 use crate::site::NODES;
 use crate::traffic::{Held, Traffic};
+use nodegate_testbed::poll::until;
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Debian's `HAProxy` with a documented configuration, and what its stats socket says.
 
-use crate::common::poll::until;
 use crate::site::Site;
+use nodegate_testbed::poll::until;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

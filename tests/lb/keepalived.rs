@@ -1,10 +1,10 @@
 //! Debian's keepalived: an address that stays with a node that is ready. Each node is a network namespace with
 //! keepalived and an agent in it, all of them within one that this test has for itself.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::Cluster;
-use crate::common::poll::until;
 use crate::site::{HTTP_PORT, NODES, documented};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::poll::until;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

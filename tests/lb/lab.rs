@@ -1,10 +1,10 @@
 //! Three nodes: an agent and a service on each, a balancer before them, and clients.
 
 use crate::backend::Backend;
-use crate::common::agent::Agent;
-use crate::common::cluster::Cluster;
-use crate::common::poll::until;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::poll::until;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Debian's nginx, whose passive checks are made to see the agent's answer.
 
-use crate::common::poll::until;
 use crate::event::Event;
 use crate::lab::Nodes;
 use crate::site::{NODES, Site};
 use crate::traffic::{Traffic, ask};
+use nodegate_testbed::poll::until;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,9 +1,9 @@
 //! A page in light and in the dark, on a phone and on a desk: photographed, and held to what every state must keep.
 
 use crate::browser::{Browser, Tab};
-use crate::common::agent::Agent;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use nodegate_testbed::agent::Agent;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

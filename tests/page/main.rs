@@ -3,15 +3,13 @@
 #![allow(clippy::indexing_slicing, reason = "a missing key shows itself")]
 
 mod browser;
-#[path = "../common/mod.rs"]
-mod common;
 mod looks;
 
 use browser::Browser;
-use common::agent::{Agent, Reply};
-use common::cluster::{Cluster, NODE};
-use common::poll::until;
 use looks::look;
+use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 

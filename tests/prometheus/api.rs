@@ -1,6 +1,6 @@
 //! A Prometheus as a child process, asked over its HTTP API.
 
-use crate::common::poll::until;
+use nodegate_testbed::poll::until;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

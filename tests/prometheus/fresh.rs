@@ -1,9 +1,9 @@
 //! All that a fresh agent exposes, against a golden file.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::poll::until;
 use crate::promtool::check_metrics;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/prometheus/metrics.txt");

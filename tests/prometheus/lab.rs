@@ -2,12 +2,12 @@
 //! `PodMonitor` says.
 
 use crate::api::Prometheus;
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, agent_rules};
-use crate::common::stub::{Stub, answer};
 use crate::component::Component;
 use crate::scrape::{Pod, job};
 use crate::{dashboard, rules};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, agent_rules};
+use nodegate_testbed::stub::{Stub, answer};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

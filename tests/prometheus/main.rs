@@ -8,9 +8,6 @@
     reason = "a test may end where a story breaks off"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod api;
 mod component;
 mod dashboard;

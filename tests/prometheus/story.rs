@@ -1,10 +1,10 @@
 //! A day in a minute: what Prometheus sees, which alerts fire on which fault, and what the dashboard shows of it.
 
-use crate::common::poll::until;
-use crate::common::stub::answer;
 use crate::dashboard::label_values;
 use crate::lab::{CHECK, FIRST_USER, Lab, NODES};
 use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,9 +1,9 @@
 //! What one agent costs, itself and the API server.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
-use crate::common::poll::until;
 use nodegate_kube_sim::Sim;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

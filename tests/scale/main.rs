@@ -14,9 +14,6 @@
     reason = "a test may end where a story breaks off, and figures are shown rounded"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bill;
 mod cost;
 

@@ -1,8 +1,8 @@
 //! What happens to the Node: at random, but the same for the same seed.
 
-use crate::common::cluster::NODE;
 use crate::truth::{DRAIN_TAINTS, Ready, Truth};
 use nodegate_kube_sim::Sim;
+use nodegate_testbed::cluster::NODE;
 use serde_json::json;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";

@@ -1,8 +1,8 @@
 //! What befalls the API server, and how it is healed.
 
-use crate::common::cluster::Cluster;
 use crate::oracle::Reach;
 use nodegate_kube_sim::{Effect, Fault, Scope};
+use nodegate_testbed::cluster::Cluster;
 use std::time::Duration;
 
 /// An outage, by what an operator would call it.

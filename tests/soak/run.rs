@@ -1,7 +1,5 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
-use crate::common::agent::Agent;
-use crate::common::cluster::{Cluster, NODE};
 use crate::events::{Event, Events};
 use crate::machine::Machine;
 use crate::meter::{self, Reading};
@@ -10,6 +8,8 @@ use crate::outage::{Outage, Site};
 use crate::prober::{Doors, Prober};
 use crate::report::{Report, Row};
 use crate::truth::Truth;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+/// The node that every cluster has.
 pub const NODE: &str = "n1";
 const TOKEN: &str = "agent-token";
 
 /// The cluster; gone when dropped.
 pub struct Cluster {
+    /// The API server and what it simulates around itself.
     pub sim: Sim,
+    /// Room for files of the story.
     pub dir: TempDir,
     runtime: Runtime,
 }
@@ -29,6 +32,7 @@ impl Cluster {
         Self::with(|builder| builder.kubelets(true))
     }
 
+    /// A cluster over TLS, built as told.
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -62,10 +66,12 @@ impl Cluster {
         std::fs::write(self.kubeconfig(), self.sim.kubeconfig_for(TOKEN)).unwrap();
     }
 
+    /// The agent's credentials.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
+    /// The token in the agent's kubeconfig.
     #[allow(clippy::unused_self, reason = "a token belongs to a cluster")]
     pub fn token(&self) -> &'static str {
         TOKEN

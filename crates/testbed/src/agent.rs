@@ -1,6 +1,7 @@
 //! The agent as a child process, asked over its socket.
 
-use super::poll::{DEADLINE, until};
+use crate::poll::{DEADLINE, until};
+use crate::programs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -18,12 +19,16 @@ pub struct Agent {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
+    /// The code of the status line.
     pub status: u16,
+    /// Status line and headers.
     pub head: String,
+    /// What follows the empty line.
     pub body: String,
 }
 
 impl Reply {
+    /// The body, which must be JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -33,6 +38,7 @@ impl Reply {
         self.json()["checks"][0]["reason"].as_str().map(str::to_owned)
     }
 
+    /// Whether the first check calls itself stale.
     pub fn is_stale(&self) -> bool {
         self.json()["checks"][0]["stale"] == true
     }
@@ -41,7 +47,7 @@ impl Reply {
 impl Agent {
     /// Starts an agent for `node` on a free port, and waits until it listens.
     pub fn start(node: &str, kubeconfig: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        let mut command = Command::new(programs::agent());
         command.args(args).env("NODE_NAME", node).env("KUBECONFIG", kubeconfig);
         Self::launch(command)
     }
@@ -75,10 +81,12 @@ impl Agent {
         Self { child, address, log }
     }
 
+    /// Where it is asked over HTTP.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -100,6 +108,7 @@ impl Agent {
         Reply { status, head: head.to_owned(), body: body.to_owned() }
     }
 
+    /// Asks for the default checks.
     pub fn health(&self) -> Reply {
         self.get("/health")
     }
@@ -131,6 +140,7 @@ impl Agent {
         self.wait_for(reason, |reply| reply.status == 503 && reply.reason().as_deref() == Some(reason))
     }
 
+    /// All that it has logged.
     pub fn log_text(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }

@@ -1,12 +1,12 @@
-//! What whole-program tests share: the real agent as a child process, and a simulated cluster.
+//! What the tests, the benchmarks and the demo share: the real agent as a child process, simulated clusters, the machines
+//! around them, and who asks.
 #![allow(
-    dead_code,
-    unreachable_pub,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "each test file uses a part of it, and a test may end where a story breaks off"
+    clippy::missing_panics_doc,
+    reason = "a test may end where a story breaks off"
 )]
 
 pub mod agent;
@@ -16,7 +16,9 @@ pub mod containerd;
 pub mod disks;
 pub mod netns;
 pub mod poll;
+pub mod ports;
 pub mod prober;
+pub mod programs;
 pub mod proxy;
 pub mod rollout;
 pub mod stub;

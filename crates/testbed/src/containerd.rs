@@ -1,7 +1,8 @@
 //! A real containerd with files, state and socket of its own. Needs root.
 
-use super::agent::Agent;
-use super::poll::until;
+use crate::agent::Agent;
+use crate::poll::until;
+use crate::programs;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -127,6 +128,7 @@ disabled_plugins = {disabled:?}
         fs::write(self.path("cni/10-test.conflist"), network).unwrap();
     }
 
+    /// Takes the network away.
     pub fn unconfigure_cni(&self) {
         fs::remove_file(self.path("cni/10-test.conflist")).unwrap();
     }
@@ -137,6 +139,7 @@ disabled_plugins = {disabled:?}
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
+    /// Ends it at once, as a crash does.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();
@@ -147,7 +150,7 @@ disabled_plugins = {disabled:?}
     /// An agent that is told its socket; `user` is what setpriv makes of it, nothing for root.
     pub fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
-        command.args(user.split_whitespace()).arg(self.program());
+        command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
         let socket = self.socket();
         command.arg(format!("--check=container_runtime:socket={}", socket.display()));
         Self::launch(command)
@@ -155,7 +158,7 @@ disabled_plugins = {disabled:?}
 
     /// An agent that has to find its socket.
     pub fn agent_that_finds_it(&self) -> Agent {
-        let mut command = Command::new(self.program());
+        let mut command = Command::new(programs::agent_in(self.files.path()));
         command.arg("--host-root").arg(self.path("host"));
         Self::launch(command)
     }
@@ -164,16 +167,6 @@ disabled_plugins = {disabled:?}
         command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         command.args(["--check=container_runtime:interval=200ms,timeout=1s", "--checks=container_runtime"]);
         Agent::launch(command)
-    }
-
-    /// The agent where another user finds it.
-    fn program(&self) -> PathBuf {
-        let copy = self.path("nodegate");
-        let built = env!("CARGO_BIN_EXE_nodegate");
-        if !copy.exists() && fs::hard_link(built, &copy).is_err() {
-            fs::copy(built, &copy).unwrap();
-        }
-        copy
     }
 }
 

@@ -1,23 +1,19 @@
 //! A surge rollout on one node: the new agent begins to listen, then the old one is asked to end.
 
-use super::agent::Agent;
-use super::cluster::{Cluster, NODE};
+use crate::agent::Agent;
+use crate::cluster::{Cluster, NODE};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A node with an agent on it.
 pub struct Rollout {
+    /// The node's cluster.
     pub cluster: Cluster,
     listen: IpAddr,
     port: u16,
     agent_port: u16,
     agent: Option<Agent>,
-}
-
-/// What is built here.
-pub fn this_version() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_nodegate"))
 }
 
 impl Rollout {

@@ -30,6 +30,7 @@ pub struct Stub {
 }
 
 impl Stub {
+    /// Listens on a port of its own and does this with each connection.
     pub fn start(act: Act) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let stub = Self {
@@ -57,10 +58,12 @@ impl Stub {
         stub
     }
 
+    /// The address of a path on it.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
+    /// Does this from now on.
     pub fn now(&self, act: Act) {
         *self.act.lock().unwrap() = act;
     }

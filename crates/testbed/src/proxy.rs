@@ -75,6 +75,7 @@ impl Proxy {
         Ok(Self { address, switch, listening, counts, runtime: Some(runtime) })
     }
 
+    /// Where it listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.address.port()
     }

@@ -4,15 +4,15 @@
 //! node eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1 rt0 router rt1 10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
 //! ```
 
-use super::agent::Agent;
-use super::poll::until;
+use crate::agent::Agent;
+use crate::poll::until;
+use crate::programs;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -20,9 +20,13 @@ use tempfile::TempDir;
 /// As which the agent runs in a cluster: manifests/base.
 const UID: u32 = 65532;
 
+/// The router's address on the node's network.
 pub const ROUTER_V4: &str = "10.77.0.1";
+/// The router's link-local address, to which IPv6 default routes lead.
 pub const ROUTER_V6: &str = "fe80::1";
+/// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
+/// The resolver's IPv6 address.
 pub const RESOLVER_V6: &str = "fd78::53";
 
 /// The three namespaces; gone when dropped. The thread that made it is in the node's.
@@ -185,6 +189,7 @@ impl Lab {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
+    /// Ends dnsmasq at once.
     pub fn kill_resolver(&mut self) {
         if let Some(mut resolver) = self.resolver.take() {
             resolver.kill().unwrap();
@@ -199,22 +204,12 @@ impl Lab {
 
     /// The same with another timeout of the check.
     pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
-        let mut command = Command::new(self.program());
+        let mut command = Command::new(programs::agent_in(self.files.path()));
         command.uid(UID).gid(UID).env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         command.arg("--host-root").arg(self.files.path().join("host"));
         let check = format!("--check=network:interval=200ms,timeout={timeout},{settings}");
         command.args(["--checks=network", &check]);
         Agent::launch(command)
-    }
-
-    /// The agent where another user finds it.
-    fn program(&self) -> PathBuf {
-        let copy = self.files.path().join("nodegate");
-        let built = env!("CARGO_BIN_EXE_nodegate");
-        if !copy.exists() && fs::hard_link(built, &copy).is_err() {
-            fs::copy(built, &copy).unwrap();
-        }
-        copy
     }
 }
 

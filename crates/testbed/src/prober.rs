@@ -1,6 +1,6 @@
 //! A load balancer's prober: a new connection for each probe, at a steady pace, and every answer kept with its time.
 
-use super::poll::until;
+use crate::poll::until;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -36,8 +36,11 @@ impl fmt::Display for Saw {
 pub struct Probe {
     /// When it should have been sent. What passes until its answer is the machine's lag.
     pub due: Instant,
+    /// When it was sent.
     pub sent: Instant,
+    /// When the whole answer was there, or none.
     pub answered: Instant,
+    /// What came of it.
     pub saw: Saw,
 }
 

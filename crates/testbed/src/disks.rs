@@ -5,8 +5,9 @@
 //! goes with the last process in there; so do the loop devices, which detach themselves when they are unmounted. No
 //! directory of this machine is ever mounted into it.
 
-use super::agent::Agent;
-use super::poll::until;
+use crate::agent::Agent;
+use crate::poll::until;
+use crate::programs;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ impl Disks {
         std::fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-euc", &format!("{GUARD}{HOLD}")]);
-        command.env("PROGRAM", env!("CARGO_BIN_EXE_nodegate"));
+        command.env("PROGRAM", programs::agent());
         let command = surroundings(&mut command, &root).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().expect("unshare starts");
         let input = holder.stdin.take().unwrap();
