@@ -18,7 +18,7 @@ pub struct Cluster {
     runtime: Runtime,
 }
 
-/// What manifests/base allows; `tests/manifests.rs` holds the manifests to the same.
+/// What manifests/base allows; `tests/documents/manifests` holds the manifests to the same.
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
