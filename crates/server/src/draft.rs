@@ -12,9 +12,6 @@ static CLOSE: HeaderValue = HeaderValue::from_static("close");
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
 static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-static PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-static OPEN_METRICS: HeaderValue =
-    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +19,7 @@ pub(crate) enum Format {
     Json,
     Text,
     Html,
-    Prometheus,
-    OpenMetrics,
+    Metrics(nodegate_exposition::Format),
 }
 
 impl Format {
@@ -32,8 +28,7 @@ impl Format {
             Self::Json => &JSON,
             Self::Text => &TEXT,
             Self::Html => &HTML,
-            Self::Prometheus => &PROMETHEUS,
-            Self::OpenMetrics => &OPEN_METRICS,
+            Self::Metrics(format) => format.content_type(),
         }
         .clone()
     }

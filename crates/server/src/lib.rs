@@ -29,7 +29,7 @@ pub use allow_from::{AllowFrom, BadAllowFrom};
 pub use app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
-pub use metrics::{Metrics, from_open_metrics};
+pub use metrics::Metrics;
 pub use service::Responding;
 
 // What other crates need to add their own metric families.

@@ -8,14 +8,14 @@ use crate::session::Activity;
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::header::{
-    ACCEPT, CONNECTION, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CONNECTION, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use nodegate_exposition as exposition;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
@@ -95,7 +95,10 @@ impl App {
         elsewhere: Option<SocketAddr>,
     ) -> Responding {
         let route = Route::of(request.method(), request.uri().path());
-        let open_metrics = route == Route::Metrics && accepts_open_metrics(request.headers());
+        let exposition = match route {
+            Route::Metrics => exposition::Format::accepted(request.headers()),
+            _ => exposition::Format::Prometheus,
+        };
         let mut draft = Draft::new(mem::take(request.headers_mut()));
         if !request.body().is_end_stream() || self.is_closing() {
             draft.close();
@@ -120,7 +123,7 @@ impl App {
             Route::Services => self.service(draft, request.uri().path(), query, now),
             Route::Live => self.live(draft, now),
             Route::Ready => self.ready(draft),
-            Route::Metrics => self.metrics(draft, open_metrics),
+            Route::Metrics => self.metrics(draft, exposition),
             Route::Status => self.status(draft, query, now),
             Route::Page => self.page(draft, query, now),
             Route::Other if elsewhere.is_some() => draft.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
@@ -263,14 +266,9 @@ impl App {
         }
     }
 
-    fn metrics(&self, draft: Draft, open_metrics: bool) -> Response<Full<Bytes>> {
-        let (format, text) = if open_metrics {
-            (Format::OpenMetrics, self.exposition.open_metrics())
-        } else {
-            (Format::Prometheus, self.exposition.prometheus())
-        };
-        match text {
-            Ok(text) => draft.finish(StatusCode::OK, format, text.into()),
+    fn metrics(&self, draft: Draft, format: exposition::Format) -> Response<Full<Bytes>> {
+        match self.exposition.encode(format) {
+            Ok(text) => draft.finish(StatusCode::OK, Format::Metrics(format), text.into()),
             Err(error) => draft.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
@@ -307,22 +305,4 @@ fn asks_to_close(request: &Request<Incoming>) -> bool {
         (Some(value), None) => value.as_bytes().eq_ignore_ascii_case(b"close"),
         _ => false,
     }
-}
-
-/// Prometheus names the format in `Accept` only if it can read it; the order of preference is ours to choose.
-fn accepts_open_metrics(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.any(|value| value.split(',').any(is_open_metrics))
-}
-
-/// Whether a media range of `Accept` means the version that we write, and is not ruled out with `q=0`.
-fn is_open_metrics(range: &str) -> bool {
-    let mut parts = range.split(';').map(str::trim);
-    let fits = |parameter: &str| match parameter.split_once('=') {
-        Some((name, version)) if name.eq_ignore_ascii_case("version") => version.trim_matches('"') == "1.0.0",
-        Some((name, q)) if name.eq_ignore_ascii_case("q") => q.parse::<f32>().is_ok_and(|q| q > 0.0),
-        _ => true,
-    };
-    parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"))
-        && parts.all(fits)
 }

@@ -3,7 +3,7 @@
 /// Converts an exposition. The formats differ in the metadata: the older one names a counter with its `_total` and an
 /// info with its `_info`, calls the latter a gauge, and knows neither units nor an end mark. Exemplars, which it does
 /// not know either, are written by none of our metrics.
-pub fn from_open_metrics(open_metrics: &str) -> String {
+pub(crate) fn from_open_metrics(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = None;
     for line in open_metrics.lines() {
