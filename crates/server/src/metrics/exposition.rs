@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::state::StateCollector;
-use crate::app::Wiring;
+use crate::answer::app::Wiring;
 use nodegate_exposition::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;

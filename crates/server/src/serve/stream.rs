@@ -3,7 +3,7 @@
 //! It joins the reactor only when it must wait. Most probes come as a new connection whose request is there by the time
 //! it is accepted and which is closed after the answer: they cost one read, one write and one close, and no epoll call.
 
-use crate::session::Activity;
+use crate::serve::activity::Activity;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};

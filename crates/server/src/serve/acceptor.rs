@@ -1,7 +1,7 @@
 //! Takes connections from the kernel, and turns away those that are not to be answered.
 
-use crate::allow_from::AllowFrom;
 use crate::metrics::Metrics;
+use crate::serve::allow_from::AllowFrom;
 use nodegate_readiness::Moment;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with, getsockname};

@@ -1,10 +1,10 @@
 //! From request to response. Everything is answered at once, but for a query whose checks must run first.
 
-use crate::app::App;
-use crate::draft::{Draft, Format};
+use crate::answer::app::App;
+use crate::answer::response_head::{Draft, Format};
 use crate::page;
 use crate::route::{Route, SERVICES};
-use crate::session::Activity;
+use crate::serve::activity::Activity;
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::header::{

@@ -1,6 +1,6 @@
 //! Whom and what a listener answers, and what one client may cost the others.
 
-use crate::allow_from::AllowFrom;
+use crate::serve::allow_from::AllowFrom;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,15 +1,15 @@
 //! The accept loop and its bounded end.
 
-use crate::agent;
-use crate::app::App;
-use crate::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
-use crate::connections::{Connections, Place};
-use crate::door::{Caller, Door};
-use crate::limits::Limits;
-use crate::listener::{Heir, Listener, steer};
-use crate::service::Session;
-use crate::session::Activity;
-use crate::stream::Stream;
+use crate::answer::agent_check;
+use crate::answer::app::App;
+use crate::answer::respond::Session;
+use crate::serve::acceptor::{Caller, Door};
+use crate::serve::activity::Activity;
+use crate::serve::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
+use crate::serve::connections::{Connections, Place};
+use crate::serve::limits::Limits;
+use crate::serve::listener::{Heir, Listener, steer};
+use crate::serve::stream::Stream;
 use hyper::server::conn::http1;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -202,7 +202,7 @@ impl Server {
             }
             Protocol::Agent => {
                 activity.end_after_answer();
-                tokio::spawn(agent::answer(app, stream, place))
+                tokio::spawn(agent_check::answer(app, stream, place))
             }
         };
         self.connections.started(key, task.abort_handle());
@@ -262,7 +262,7 @@ async fn converse(mut connection: http1::Connection<Stream, Session>, place: Pla
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::bind;
+    use crate::serve::listener::bind;
     use nodegate_readiness::{Board, Catalog, Policy};
     use std::net::Ipv4Addr;
 

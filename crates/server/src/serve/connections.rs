@@ -1,8 +1,8 @@
 //! The table of open connections: bounded, swept, and evicting the one that has been idle for the longest time.
 
-use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::session::{Activity, Phase};
+use crate::serve::activity::{Activity, Phase};
+use crate::serve::limits::Limits;
 use nodegate_readiness::Moment;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,11 @@
 //! The responder of `HAProxy`'s agent-check: one line, then close. What `agent-send` sends is ignored.
 
-use crate::accept::{Protocol, ServeError, Server, run};
-use crate::app::App;
-use crate::connections::Place;
-use crate::limits::Limits;
-use crate::listener::Listener;
-use crate::stream::Stream;
+use crate::answer::app::App;
+use crate::serve::accept::{Protocol, ServeError, Server, run};
+use crate::serve::connections::Place;
+use crate::serve::limits::Limits;
+use crate::serve::listener::Listener;
+use crate::serve::stream::Stream;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Lookup, Query, Verdict};
 use std::future::Future;
