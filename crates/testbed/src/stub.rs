@@ -32,7 +32,12 @@ pub struct Stub {
 impl Stub {
     /// Listens on a port of its own and does this with each connection.
     pub fn start(act: Act) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), act)
+    }
+
+    /// At an address that was free a moment ago.
+    pub fn start_at(address: SocketAddr, act: Act) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let stub = Self {
             address: listener.local_addr().unwrap(),
             act: Arc::new(Mutex::new(act)),
