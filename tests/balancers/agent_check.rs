@@ -1,9 +1,9 @@
 //! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
 
-use crate::haproxy::{Haproxy, ServerState};
 use crate::lab::Nodes;
 use crate::mode::Mode;
 use crate::site::NODES;
+use nodegate_testbed::haproxy::{Haproxy, ServerState};
 
 const NODE: &str = NODES[0];
 
@@ -15,7 +15,7 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let nodes = Nodes::start();
-        let haproxy = Haproxy::start(&nodes.site, Mode::AgentCheck.configuration());
+        let haproxy = Haproxy::start(&nodes.site.configuration(Mode::AgentCheck.configuration()));
         let story = Self { nodes, haproxy };
         story.is_ready();
         story
@@ -73,7 +73,7 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
 #[test]
 fn a_404_is_a_third_state_of_haproxys() {
     let nodes = Nodes::start();
-    let haproxy = Haproxy::start(&nodes.site, Mode::DisableOn404.configuration());
+    let haproxy = Haproxy::start(&nodes.site.configuration(Mode::DisableOn404.configuration()));
     let story = Story { nodes, haproxy };
     let sees = |status: &'static str| {
         story.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));

@@ -14,7 +14,6 @@ mod agent_check;
 mod backend;
 mod configurations;
 mod event;
-mod haproxy;
 mod keepalived;
 mod lab;
 mod mode;

@@ -18,4 +18,5 @@ mod haproxy_args;
 mod man;
 mod manifests;
 mod prometheus;
+mod running_demo;
 mod tools;
