@@ -244,41 +244,6 @@ async fn slow_answers() {
 }
 
 #[tokio::test]
-async fn the_control_api_works_while_the_api_is_dead() {
-    let sim = start(Sim::builder().node("a").control(([127, 0, 0, 1], 0).into())).await;
-    let control = sim.control_url().expect("a control API");
-    let call = |arguments: &'static [&'static str], path: &'static str| {
-        let url = format!("{control}{path}");
-        async move {
-            let output = tokio::process::Command::new("curl")
-                .args(["-s", "-m", "20"])
-                .args(arguments)
-                .arg(url)
-                .output();
-            String::from_utf8(output.await.expect("curl runs").stdout).expect("text")
-        }
-    };
-    assert!(call(&[], "/").await.contains("POST   /kill"));
-    assert_eq!(call(&["-X", "POST"], "/kill").await.trim(), r#"{"ok":true}"#);
-    assert!(call(&[], "/state").await.contains(r#""up":false"#));
-    call(&["-X", "POST"], "/nodes/a/cordon").await;
-    call(&["-X", "POST"], "/restart").await;
-    assert_eq!(get(&sim, "/api/v1/nodes/a").await.json()["spec"]["unschedulable"], true);
-    let added = call(&["-d", r#"{"effect":"status","code":503,"resources":["nodes"]}"#], "/faults").await;
-    assert_eq!(added.trim(), r#"{"id":1}"#);
-    assert_eq!(get(&sim, "/api/v1/nodes/a").await.code, 503);
-    call(&["-X", "DELETE"], "/faults/1").await;
-    assert_eq!(get(&sim, "/api/v1/nodes/a").await.code, 200);
-    call(&["-X", "PUT", "-d", r#"{"namespace":"n","name":"s","rules":[{"apiGroups":[""],"resources":["nodes"],"verbs":["get"]}]}"#], "/tokens/t").await;
-    let token = [("Authorization", "Bearer t")];
-    assert_eq!(send(&sim, "GET", "/api/v1/nodes/a", &token, "").await.code, 200);
-    call(&["-X", "PUT", "-d", "[]"], "/tokens/t/rules").await;
-    assert_eq!(send(&sim, "GET", "/api/v1/nodes/a", &token, "").await.code, 403);
-    let counters: Value = serde_json::from_str(&call(&[], "/counters").await).expect("json");
-    assert!(counters["requests"].as_array().expect("requests").len() > 2);
-}
-
-#[tokio::test]
 async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
     let build = Sim::builder()
         .node("a")

@@ -320,21 +320,3 @@ async fn the_generation_of_an_endpoint_slice_counts_its_content() {
         assert_eq!(patched["metadata"]["generation"], generation, "{patch}");
     }
 }
-
-#[tokio::test]
-async fn state_survives_in_its_file() {
-    let home = tempfile::tempdir().expect("a directory");
-    let build = || Sim::builder().node("a").lifecycle(false).tls(true).state(home.path().join("state"));
-    let first = start(build()).await;
-    first.cordon("a");
-    first.add_node("b");
-    first.delete_node("b");
-    let (uid, version) = (first.node("a").expect("a")["metadata"]["uid"].clone(), first.store().version());
-    let ca = first.ca_pem();
-    first.shutdown().await;
-    let second = start(build()).await;
-    assert_eq!(second.ca_pem(), ca, "clients need not trust anew");
-    let node = second.node("a").expect("a");
-    assert_eq!((&node["metadata"]["uid"], &node["spec"]["unschedulable"]), (&uid, &json!(true)));
-    assert!(second.node("b").is_none() && second.store().version() >= version);
-}

@@ -337,7 +337,7 @@ mod tests {
         };
         Arc::new(Api {
             store: Arc::new(Store::new(Limits::default())),
-            tokens: Tokens::new("admin"),
+            tokens: Tokens::new(),
             faults: Faults::default(),
             counters: Arc::new(Counters::default()),
             settings,

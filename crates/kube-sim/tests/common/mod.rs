@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use nodegate_kube_sim::{Builder, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Builder, Sim};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -73,7 +73,7 @@ pub(crate) async fn open(
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n", sim.address(), body.len());
     if !headers.iter().any(|(k, _)| *k == "Authorization") {
-        let _ = write!(request, "Authorization: Bearer {}\r\n", sim.admin_token());
+        let _ = write!(request, "Authorization: Bearer {}\r\n", ADMIN_TOKEN);
     }
     for (key, value) in headers.iter().filter(|(_, v)| !v.is_empty()) {
         let _ = write!(request, "{key}: {value}\r\n");
