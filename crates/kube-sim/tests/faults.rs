@@ -234,11 +234,6 @@ async fn slow_answers() {
     get(&sim, "/api/v1/nodes/a").await;
     assert!(started.elapsed() >= Duration::from_millis(150));
     sim.faults().clear();
-    sim.faults().add(Effect::SlowBody { bytes: 500, ms: 10 }.everywhere());
-    let started = Instant::now();
-    assert_eq!(get(&sim, "/api/v1/nodes/a").await.json()["kind"], "Node");
-    assert!(started.elapsed() >= Duration::from_millis(50));
-    sim.faults().clear();
     sim.faults().add(Effect::Hang.everywhere());
     assert!(tokio::time::timeout(SHORT, get(&sim, "/api/v1/nodes/a")).await.is_err());
 }

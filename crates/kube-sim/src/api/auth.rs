@@ -3,16 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use crate::store::status::{Status, Subject};
 
 /// The administrator's token.
 pub const ADMIN_TOKEN: &str = "sim-admin";
 
 /// One rule, as in a `PolicyRule`; `*` matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// API groups; `""` is the core group.
     pub api_groups: Vec<String>,
