@@ -16,6 +16,7 @@ mod common;
 mod agent_check;
 mod backend;
 mod configurations;
+mod envoy;
 mod event;
 mod haproxy;
 mod keepalived;
