@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::read::{check_options, reach, selector, version};
-use super::request::{Query, Target};
-use super::respond::{self, Cut, Format, Reply};
 use super::{Api, Asked};
 use crate::counters::WatchGuard;
-use crate::fault::{Effect, Facts};
-use crate::object::{Key, Obj, Object, meta_mut, render};
-use crate::resource::Resource;
-use crate::selector::Selector;
-use crate::status::Status;
+use crate::faults::{Effect, Facts};
+use crate::kubectl::table;
+use crate::store::object::{Key, Obj, Object, meta_mut, render};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::Status;
 use crate::store::{Change, Feed, Start, Subscription};
-use crate::table;
+use crate::wire::reply::{self, Cut, Format, Reply};
+use crate::wire::request::{Query, Target};
 
 /// The API server sends its last bookmark this long before the watch times out.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ pub(super) async fn watch(
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
-    Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
+    Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
 }
 
 /// How long a watch lasts at most.
@@ -270,7 +270,7 @@ impl Watch {
                 out.extend(object.type_prefix());
                 out.extend_from_slice(&object.rest());
             }
-            Format::Metadata => out.extend_from_slice(&render(&respond::metadata_only(&object.value))),
+            Format::Metadata => out.extend_from_slice(&render(&reply::metadata_only(&object.value))),
             Format::Table => {
                 out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
                 out.extend(table::row_with(object, true, self.whole));
@@ -285,7 +285,7 @@ impl Watch {
     /// An empty object that carries only a version (and the mark that initial events are over).
     fn bookmark_line(&mut self, version: u64, end: bool) -> Bytes {
         let mut value = match self.resource.plural {
-            "nodes" => json!({"spec": {}, "status": crate::node::blank_status()}),
+            "nodes" => json!({"spec": {}, "status": crate::cluster::node::blank_status()}),
             "pods" => json!({"spec": {"containers": null}, "status": {}}),
             "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
             "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
@@ -320,14 +320,14 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::request::Route;
+    use crate::api::auth::Tokens;
     use crate::api::{Anonymous, Settings};
-    use crate::auth::Tokens;
     use crate::counters::{Counters, Kind};
-    use crate::fault::Faults;
-    use crate::limits::Limits;
-    use crate::resource::nodes;
+    use crate::faults::Faults;
+    use crate::store::limits::Limits;
+    use crate::store::resource::nodes;
     use crate::store::{Edit, Store};
+    use crate::wire::request::Route;
 
     fn api() -> Arc<Api> {
         let settings = Settings {
