@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
+use http::StatusCode;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use super::request::{Query, Target};
 use super::respond::{self, Cut, Format, Reply};
 use super::{Api, Asked};
 use crate::counters::WatchGuard;
+use crate::etcd::Caches;
 use crate::fault::{Effect, Facts};
 use crate::object::{Key, Obj, Object, meta_mut, render};
 use crate::resource::Resource;
@@ -51,20 +53,44 @@ pub(super) async fn watch(
         Some(_) => query.flag("sendInitialEvents"),
         None => asked == 0,
     };
-    if initial {
-        reach(api, asked).await?;
-    }
-    let start = match (initial, asked) {
-        (true, _) => Start::Everything,
-        (false, 0) => Start::After(api.store.version()),
-        (false, asked) => Start::After(asked),
+    let cache = api.etcd.cache(resource);
+    let start = match &cache {
+        // Whoever wants to begin with what etcd holds now waits until the end.
+        Some(_) if query.flag("sendInitialEvents") && query.text("resourceVersion").is_empty() => {
+            tokio::time::sleep(timeout(query)).await;
+            let status = Status::failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "context deadline exceeded",
+            );
+            return Ok(respond::stream_reply(respond::chunks(vec![error_event(&status)])));
+        }
+        Some(cache) if initial => {
+            cache.reach(asked).await?;
+            Start::After(cache.version)
+        }
+        None if initial => {
+            reach(api, asked).await?;
+            Start::Everything
+        }
+        Some(cache) if asked == 0 => Start::After(cache.version),
+        None if asked == 0 => Start::After(api.store.version()),
+        _ => Start::After(asked),
     };
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
     let mut watch = Watch::new(api, request, resource, selector, format);
     watch.from = if initial { 0 } else { asked };
     if !request.effects.contains(&Effect::CloseWatch) {
         match api.store.watch(resource, namespace, &watch.selector, start) {
-            Ok(subscription) => watch.begin(subscription, initial && watch.bookmarks),
+            Ok(mut subscription) => {
+                if let Some(cache) = cache {
+                    watch.held = cache.hold_back(&mut subscription);
+                    if initial {
+                        subscription.initial = cache.list(namespace, &watch.selector);
+                    }
+                }
+                watch.begin(subscription, initial && watch.bookmarks);
+            }
             Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
         }
     }
@@ -109,6 +135,9 @@ struct Watch {
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
+    /// Changes that the cut link to etcd holds back; later ones wait in the feed.
+    held: VecDeque<Arc<Change>>,
+    cuts: tokio::sync::watch::Receiver<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
     bookmarks: bool,
@@ -148,6 +177,8 @@ impl Watch {
             from: 0,
             pending: VecDeque::new(),
             subscription: None,
+            held: VecDeque::new(),
+            cuts: api.etcd.changes(),
             deadline,
             bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
             bookmarks,
@@ -183,6 +214,11 @@ impl Watch {
                 return None;
             }
             let deaf = self.api.faults.deaf(&self.facts);
+            let cut = self.api.etcd.cache(self.resource).is_some();
+            while let Some(change) = self.held.pop_front_if(|_| !cut) {
+                let line = self.change_line(&change);
+                self.pending.extend(line.map(Pending::Line));
+            }
             if let Some(pending) = self.pending.pop_front() {
                 // A deaf watch loses what it should have said, as one that was silently dropped does.
                 if deaf.is_some() {
@@ -198,7 +234,8 @@ impl Watch {
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
-                fed = feed.recv() => self.take(fed)?,
+                _ = self.cuts.changed() => {}
+                fed = feed.recv(), if !cut => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
                     if now < self.deadline
@@ -230,9 +267,10 @@ impl Watch {
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
     fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
         self.bookmark = next_bookmark(&self.api, now, self.deadline);
-        let version = self.api.store.version();
+        let cache = self.api.etcd.cache(self.resource);
+        let version = cache.as_ref().map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
-        if !subscription.feed.is_empty() {
+        if cache.is_none() && !subscription.feed.is_empty() {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
@@ -324,7 +362,6 @@ mod tests {
     use crate::api::{Anonymous, Settings};
     use crate::auth::Tokens;
     use crate::counters::{Counters, Kind};
-    use crate::fault::Faults;
     use crate::limits::Limits;
     use crate::resource::nodes;
     use crate::store::{Edit, Store};
@@ -337,9 +374,10 @@ mod tests {
         };
         Arc::new(Api {
             store: Arc::new(Store::new(Limits::default())),
-            tokens: Tokens::new("admin"),
-            faults: Faults::default(),
+            tokens: Arc::new(Tokens::new("admin")),
+            faults: Arc::default(),
             counters: Arc::new(Counters::default()),
+            etcd: Arc::default(),
             settings,
             flow: (String::new(), String::new()),
         })
