@@ -14,6 +14,7 @@ use common::poll::until;
 use common::stub::{Act, Stub, answer};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
+use std::time::Duration;
 
 /// An agent without a cluster: the local checks need none.
 fn agent(args: &[String]) -> Agent {
@@ -28,6 +29,20 @@ fn args(list: &[&str]) -> Vec<String> {
 
 fn healthy() -> Stub {
     Stub::start(answer("200 OK", "ok"))
+}
+
+/// The same on a node that was started so long ago, whatever this machine is. Needs root: it has a time namespace.
+fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
+    let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
+    let mut command = Command::new("unshare");
+    command.args(["--time", &format!("--boottime={offset}"), "--fork", "--kill-child"]);
+    command.arg(env!("CARGO_BIN_EXE_nodegate")).env_remove("KUBECONFIG").env("NODE_NAME", "n1").args(args);
+    Agent::launch(command)
+}
+
+fn this_machine_is_up_for() -> Duration {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap();
+    Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// A URL at which nothing listens.
@@ -161,7 +176,8 @@ const ELIGIBLE: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2
 fn kube_proxy_from_not_deployed_to_draining() {
     let stub = Stub::start(answer("200 OK", ELIGIBLE));
     let setting = |url: &str| format!("--check=kube_proxy:url={url},interval=100ms,timeout=1s");
-    let none = agent(&[setting(&closed())]);
+    let long = Duration::from_hours(1);
+    let none = agent_on_node_up_for(long, &[setting(&closed())]);
     wait_check(&none, "kube_proxy", "");
     assert_eq!(none.logged("not deployed"), 1);
 
@@ -181,6 +197,37 @@ fn kube_proxy_from_not_deployed_to_draining() {
     wait_check(&agent, "kube_proxy", "MalformedJSON");
     stub.now(answer("200 OK", ELIGIBLE));
     wait_check(&agent, "kube_proxy", "");
+}
+
+const NOT_STARTED: &str =
+    "NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m";
+
+#[test]
+fn a_node_that_boots_waits_for_its_kube_proxy() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let setting = format!("--check=kube_proxy:url=http://{port}/healthz,interval=100ms");
+    let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
+    wait_check(&booting, "kube_proxy", NOT_STARTED);
+    assert_eq!(booting.logged("not deployed"), 1, "why it fails");
+    let _kube_proxy = Stub::start_at(port, answer("200 OK", ELIGIBLE));
+    wait_check(&booting, "kube_proxy", "");
+}
+
+#[test]
+fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
+    let setting = format!("--check=kube_proxy:url={},interval=100ms", closed());
+    let five_minutes = Duration::from_mins(5);
+    let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
+    wait_check(&agent, "kube_proxy", NOT_STARTED);
+    wait_check(&agent, "kube_proxy", "");
+    assert_eq!(agent.logged("taken as not deployed, so the check passes"), 1);
+}
+
+#[test]
+fn a_kube_proxy_that_is_said_to_be_deployed_is_missed_however_long_the_node_has_been_up() {
+    let setting = format!("--check=kube_proxy:url={},deployed=yes,interval=100ms", closed());
+    let agent = agent_on_node_up_for(Duration::from_hours(1), &[setting]);
+    wait_check(&agent, "kube_proxy", "ConnectionRefused");
 }
 
 fn threads(agent: &Agent) -> usize {

@@ -77,6 +77,11 @@ impl Story {
         });
         assert_eq!(self.agent.get(CHECK).status, status);
     }
+
+    /// What the check says once the Service's own watch is too old to be believed.
+    fn stale_check(&self) -> Reply {
+        until("a stale Service", || Some(self.agent.get(CHECK)).filter(Reply::is_stale))
+    }
 }
 
 #[test]
@@ -139,22 +144,38 @@ fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
 }
 
 #[test]
-fn an_outage_holds_the_count_and_lets_the_check_fail_open() {
+fn an_outage_holds_what_was_known_of_the_endpoints() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
     story.cluster.wait(story.cluster.sim.kill());
-    story.agent.wait_for("a stale answer", Reply::is_stale);
-    let check = until("a stale Service", || {
-        Some(story.agent.get(CHECK)).filter(|reply| reply.status == 200 && reply.is_stale())
-    });
-    assert_eq!(check.json()["status"], "ready");
+    let node = story.agent.wait_for("a stale answer", Reply::is_stale);
+    assert_eq!(node.status, 200, "the node itself fails open");
+    let check = story.stale_check();
+    assert_eq!((check.status, check.reason().as_deref()), (503, Some("NoLocalEndpoints")));
     // kube-proxy knows no more than we do, and goes by what it knew: nobody is here to take a connection.
     assert_eq!(story.agent.get(PATH).status, 503);
     story.cluster.wait(story.cluster.sim.restart(true)).unwrap();
-    until("a fresh Service", || (story.agent.get(CHECK).status == 503).then_some(()));
+    until("a fresh Service", || {
+        let reply = story.agent.get(CHECK);
+        (reply.status == 503 && !reply.is_stale()).then_some(())
+    });
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
+    story.cluster.wait(story.cluster.sim.kill());
+    assert_eq!(story.stale_check().status, 200, "the endpoint that was there is still the best guess");
+    assert_eq!(story.agent.get(PATH).status, 200);
+}
+
+#[test]
+fn an_outage_fails_closed_if_that_was_asked_for() {
+    let story = Story::begin(&[ARGS, &["--on-stale=not-ready"]].concat());
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    story.cluster.wait(story.cluster.sim.kill());
+    let check = story.stale_check();
+    assert_eq!((check.status, check.reason().as_deref()), (503, Some("CacheStale")));
+    assert_eq!(story.agent.get(PATH).status, 503);
 }
 
 #[test]
@@ -165,7 +186,7 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
     let broken = Effect::Status { code: 503, retry_after: 0 }.on(Scope::all().resources(&["endpointslices"]));
     let fault = story.cluster.sim.faults().add(broken);
     story.cluster.sim.close_watches(Some("endpointslices"));
-    until("a stale Service", || story.agent.get(CHECK).is_stale().then_some(()));
+    assert_eq!(story.stale_check().status, 503, "what was known last is held");
     let node = story.agent.health();
     assert!(node.status == 200 && !node.is_stale(), "{node:?}");
     story.cluster.sim.cordon(NODE);
@@ -173,7 +194,10 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
     story.cluster.sim.uncordon(NODE);
     story.agent.wait_ready();
     story.cluster.sim.faults().remove(fault);
-    until("a fresh Service", || (story.agent.get(CHECK).status == 503).then_some(()));
+    until("a fresh Service", || {
+        let reply = story.agent.get(CHECK);
+        (reply.status == 503 && !reply.is_stale()).then_some(())
+    });
 }
 
 #[test]
@@ -188,7 +212,7 @@ fn packets_that_vanish_hide_no_change_of_a_service() {
 }
 
 #[test]
-fn without_the_right_to_watch_slices_the_check_fails_open_and_the_log_says_why() {
+fn without_the_right_to_watch_slices_nothing_was_ever_known_so_the_check_passes_and_the_log_says_why() {
     let cluster = Cluster::start();
     let agent = Agent::start(NODE, &cluster.kubeconfig(), ARGS);
     agent.wait_ready();

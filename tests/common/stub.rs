@@ -31,7 +31,12 @@ pub struct Stub {
 
 impl Stub {
     pub fn start(act: Act) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), act)
+    }
+
+    /// At an address that was free a moment ago.
+    pub fn start_at(address: SocketAddr, act: Act) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let stub = Self {
             address: listener.local_addr().unwrap(),
             act: Arc::new(Mutex::new(act)),

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::api::auth::{Tokens, User};
 use crate::api::{Anonymous, Api, Settings};
-use crate::auth::{Tokens, User};
+use crate::cluster::kubelet::{Kubelets, Timing};
+use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
 use crate::journal::Journal;
-use crate::kubelet::{Kubelets, Timing};
-use crate::limits::Limits;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
-use crate::node::NodeShape;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
+use crate::store::limits::Limits;
 
 /// The simulator could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -232,14 +232,14 @@ impl Builder {
             counters: Arc::new(Counters::default()),
             etcd: Arc::default(),
             settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
-            flow: (crate::object::uuid(), crate::object::uuid()),
+            flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         });
         let net = Net::start(api.clone(), tls, self.listen, self.max_connections)
             .map_err(|error| StartError::Listen(self.listen, error))?;
         let kubelets = Arc::new(Kubelets::new(self.timing));
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), net.clone()))];
         if lifecycle {
-            tasks.push(tokio::spawn(crate::lifecycle::run(store)));
+            tasks.push(tokio::spawn(crate::cluster::node_controller::run(store)));
         }
         let sim = Sim::new(Inner::new(api, net, kubelets, self.admin, self.shape, self.kubelets), tasks);
         sim.seed();

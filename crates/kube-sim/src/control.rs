@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::api::request::Query;
-use crate::auth::{Rule, User};
-use crate::fault::Fault;
+use crate::api::auth::{Rule, User};
+use crate::faults::Fault;
 use crate::sim::{Sim, WeakSim};
+use crate::wire::request::Query;
 
 /// What the control API can do; `GET /` answers with it.
 pub const HELP: &str = "\
@@ -148,7 +148,7 @@ fn read(sim: &Sim, path: &[&str], query: &Query) -> Answer {
 fn fault_list(sim: &Sim) -> Value {
     let with_id = |(id, fault): (u64, Fault)| {
         let mut value = serde_json::to_value(fault).unwrap_or_default();
-        crate::object::as_map(&mut value).insert("id".to_owned(), json!(id));
+        crate::store::object::as_map(&mut value).insert("id".to_owned(), json!(id));
         value
     };
     Value::Array(sim.faults().list().into_iter().map(with_id).collect())

@@ -1,10 +1,10 @@
 //! The API server's request path: who, may they, what, and the answer.
 
+pub(crate) mod auth;
+mod bookmark;
 pub(crate) mod delete;
 mod paths;
 pub(crate) mod read;
-pub(crate) mod request;
-pub(crate) mod respond;
 pub(crate) mod review;
 pub(crate) mod watch;
 pub(crate) mod write;
@@ -18,15 +18,15 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
-use crate::auth::{Tokens, User};
+use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
-use crate::etcd::Etcd;
-use crate::fault::{Effect, Facts, Faults};
-use crate::resource::{self, REVIEWS};
-use crate::status::Status;
+use crate::faults::etcd::Etcd;
+use crate::faults::{Effect, Facts, Faults};
 use crate::store::Store;
-use request::{Query, Route, Target};
-use respond::Reply;
+use crate::store::resource::{self, REVIEWS};
+use crate::store::status::Status;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{Query, Route, Target};
 use write::Writing;
 
 /// The API server's limit for request bodies.
@@ -140,16 +140,16 @@ impl Api {
         asked.effects = self.faults.on_request(&asked.facts());
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
-        let mut reply = outcome.unwrap_or_else(|status| respond::status(&status));
+        let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
         if asked.method == Method::HEAD {
-            *reply.body_mut() = respond::nothing();
+            *reply.body_mut() = reply::nothing();
         }
-        match respond::is_abandoned(&reply) {
+        match reply::is_abandoned(&reply) {
             true => drop(count),
             false => count.answered(reply.status().as_u16()),
         }
         self.stamp(&mut reply);
-        crate::spoil::reply(reply, &asked.effects)
+        crate::faults::body::reply(reply, &asked.effects)
     }
 
     async fn answer(
@@ -163,7 +163,7 @@ impl Api {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Effect::Hang => std::future::pending().await,
                 Effect::Status { code: 429, retry_after } => {
-                    return Ok(respond::too_many_requests(*retry_after));
+                    return Ok(reply::too_many_requests(*retry_after));
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -214,7 +214,7 @@ impl Api {
         if other.is_empty() {
             return Ok(user);
         }
-        let ask = crate::auth::Ask {
+        let ask = crate::api::auth::Ask {
             verb: "impersonate",
             group: "",
             resource: "users",
@@ -245,7 +245,7 @@ impl Api {
                 headers.entry(HeaderName::from_static(name)).or_insert(value);
             }
         };
-        set("audit-id", &crate::object::uuid());
+        set("audit-id", &crate::store::object::uuid());
         set("cache-control", "no-cache, private");
         // Flow control comes after authentication: a 401 never gets there.
         if !unauthorized {
@@ -275,7 +275,7 @@ impl Api {
         });
         let Some(resource) = resource else {
             let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
-            return if known { Err(Status::no_resource()) } else { Ok(respond::plain_not_found()) };
+            return if known { Err(Status::no_resource()) } else { Ok(reply::plain_not_found()) };
         };
         let evicts = target.subresource == "eviction";
         let named = !target.name.is_empty();
@@ -295,7 +295,7 @@ impl Api {
         if !allowed {
             return Err(Status::method_not_allowed());
         }
-        let format = respond::format(asked.text(&ACCEPT))?;
+        let format = reply::format(asked.text(&ACCEPT))?;
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,
@@ -330,7 +330,7 @@ impl Api {
         let media_type = asked.text(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/vnd.kubernetes.protobuf" => {
-                crate::proto::to_json(&bytes).ok_or_else(Status::undecodable)
+                crate::wire::protobuf::to_json(&bytes).ok_or_else(Status::undecodable)
             }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),

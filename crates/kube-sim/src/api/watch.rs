@@ -9,25 +9,23 @@ use futures::stream;
 use http::StatusCode;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::read::{check_options, reach, selector, version};
-use super::request::{Query, Target};
-use super::respond::{self, Cut, Format, Reply};
-use super::{Api, Asked};
+use super::{Api, Asked, bookmark};
 use crate::counters::WatchGuard;
-use crate::etcd::Caches;
-use crate::fault::{Effect, Facts};
-use crate::object::{Key, Obj, Object, meta_mut, render};
-use crate::resource::Resource;
-use crate::selector::Selector;
-use crate::status::Status;
+use crate::faults::etcd::Caches;
+use crate::faults::{Effect, Facts};
+use crate::kubectl::table;
+use crate::store::object::{Obj, Object, meta_mut, render};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::Status;
 use crate::store::{Change, Feed, Start, Subscription};
-use crate::table;
+use crate::wire::reply::{self, Cut, Format, Reply};
+use crate::wire::request::{Query, Target};
 
-/// The API server sends its last bookmark this long before the watch times out.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
 const DEFAULT_TIMEOUT: u64 = 1_800;
 /// A year is for ever; more would overflow the clock.
@@ -63,7 +61,7 @@ pub(super) async fn watch(
                 "InternalError",
                 "context deadline exceeded",
             );
-            return Ok(respond::stream_reply(respond::chunks(vec![error_event(&status)])));
+            return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
         }
         Some(cache) if initial => {
             cache.reach(asked).await?;
@@ -96,7 +94,7 @@ pub(super) async fn watch(
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
-    Ok(respond::stream_reply(StreamBody::new(events).boxed_unsync()))
+    Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
 }
 
 /// How long a watch lasts at most.
@@ -114,14 +112,6 @@ fn too_old(asked: u64, oldest: u64) -> Bytes {
 
 fn error_event(status: &Status) -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
-}
-
-/// The next bookmark: an interval away (a little jittered), or shortly before the end if that is sooner.
-fn next_bookmark(api: &Api, now: Instant, deadline: Instant) -> Option<Instant> {
-    let interval = api.settings.bookmark_interval;
-    let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
-    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
-    Some((now + jittered).min(last))
 }
 
 #[allow(clippy::struct_excessive_bools, reason = "each is one answer to a query parameter")]
@@ -180,7 +170,9 @@ impl Watch {
             held: VecDeque::new(),
             cuts: api.etcd.changes(),
             deadline,
-            bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
+            bookmark: bookmarks
+                .then(|| bookmark::next(api.settings.bookmark_interval, now, deadline))
+                .flatten(),
             bookmarks,
             columns_sent: false,
             cut: false,
@@ -266,7 +258,7 @@ impl Watch {
 
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
     fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        self.bookmark = next_bookmark(&self.api, now, self.deadline);
+        self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
         let cache = self.api.etcd.cache(self.resource);
         let version = cache.as_ref().map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
@@ -308,7 +300,7 @@ impl Watch {
                 out.extend(object.type_prefix());
                 out.extend_from_slice(&object.rest());
             }
-            Format::Metadata => out.extend_from_slice(&render(&respond::metadata_only(&object.value))),
+            Format::Metadata => out.extend_from_slice(&render(&reply::metadata_only(&object.value))),
             Format::Table => {
                 out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
                 out.extend(table::row_with(object, true, self.whole));
@@ -320,24 +312,8 @@ impl Watch {
         out.into()
     }
 
-    /// An empty object that carries only a version (and the mark that initial events are over).
     fn bookmark_line(&mut self, version: u64, end: bool) -> Bytes {
-        let mut value = match self.resource.plural {
-            "nodes" => json!({"spec": {}, "status": crate::node::blank_status()}),
-            "pods" => json!({"spec": {"containers": null}, "status": {}}),
-            "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
-            "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
-            "configmaps" | "secrets" | "serviceaccounts" | "endpoints" => json!({}),
-            _ if self.resource.has_status() => json!({"spec": {}, "status": {}}),
-            _ => json!({"spec": {}}),
-        };
-        let meta = meta_mut(&mut value);
-        meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
-        if end {
-            meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
-        }
-        let object = Object::new(self.resource, Key::new("", ""), version, value);
-        self.line("BOOKMARK", &object)
+        self.line("BOOKMARK", &bookmark::object(self.resource, version, end))
     }
 
     /// What the fault switches make of a line.
@@ -358,13 +334,15 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::request::Route;
+    use crate::api::auth::Tokens;
     use crate::api::{Anonymous, Settings};
-    use crate::auth::Tokens;
     use crate::counters::{Counters, Kind};
-    use crate::limits::Limits;
-    use crate::resource::nodes;
+    use crate::store::limits::Limits;
+    use crate::store::object::Key;
+    use crate::store::resource::nodes;
     use crate::store::{Edit, Store};
+    use crate::wire::request::Route;
+    use serde_json::json;
 
     fn api() -> Arc<Api> {
         let settings = Settings {

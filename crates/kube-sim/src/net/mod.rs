@@ -1,6 +1,5 @@
 //! Sockets: the listener that can die and come back on its port, and its connections.
 
-pub(crate) mod gate;
 pub(crate) mod tls;
 
 use std::collections::HashMap;
@@ -18,9 +17,9 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::api::Api;
-use crate::api::respond::{self, Cut};
 use crate::counters::ConnectionGuard;
-use gate::{Gate, Gated};
+use crate::faults::connection::{self, Gate, Gated};
+use crate::wire::reply::{self, Cut};
 use tls::Tls;
 
 /// A client that takes longer for its TLS handshake or request headers is not served.
@@ -176,7 +175,7 @@ impl Net {
     pub(crate) fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {
-            let _ = gate::filter_listener(&running.filter, false);
+            let _ = connection::filter_listener(&running.filter, false);
         }
         self.each_gate(Gate::open);
         self.door.send_replace(Door::Open);
@@ -190,7 +189,7 @@ impl Net {
     /// Packets of new connections vanish: connecting times out.
     pub(crate) fn blackhole_new(&self) -> io::Result<()> {
         match &*lock(&self.running) {
-            Some(running) => gate::filter_listener(&running.filter, true),
+            Some(running) => connection::filter_listener(&running.filter, true),
             None => Ok(()),
         }
     }
@@ -268,7 +267,7 @@ impl Net {
             let api = self.api.clone();
             async move {
                 let reply = api.serve(request).await;
-                if respond::is_abandoned(&reply) { Err(Cut) } else { Ok(reply) }
+                if reply::is_abandoned(&reply) { Err(Cut) } else { Ok(reply) }
             }
         });
         if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
