@@ -144,9 +144,8 @@ impl Api {
         if asked.method == Method::HEAD {
             *reply.body_mut() = reply::nothing();
         }
-        match reply::is_abandoned(&reply) {
-            true => drop(count),
-            false => count.answered(reply.status().as_u16()),
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
         }
         self.stamp(&mut reply);
         crate::faults::body::reply(reply, &asked.effects)
