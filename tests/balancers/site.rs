@@ -57,6 +57,7 @@ impl Site {
         let [a, b, c] = self.net;
         let text = text
             .replace("10.0.0.10:443", &self.frontend().to_string())
+            .replace("10.0.0.10, port_value: 443", &format!("10.0.0.10, port_value: {FRONTEND_PORT}"))
             .replace("10.0.0.", &format!("{a}.{b}.{c}."))
             .replace("/run/nginx/", &format!("{}/", self.dir().display()))
             .replace("/run/haproxy/", &format!("{}/", self.dir().display()))

@@ -14,7 +14,6 @@ use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
 use crate::cluster::{base, node_controller};
 use crate::counters::Counters;
-use crate::faults::Faults;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::sim::{Inner, Sim};
@@ -168,7 +167,7 @@ impl Builder {
     /// Starts the simulator on the current tokio runtime.
     pub async fn start(self) -> Result<Sim, StartError> {
         let store = Arc::new(Store::new(self.limits));
-        let tls = if self.tls { Some(Tls::new(self.listen.ip())?) } else { None };
+        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
         let tokens = Tokens::new();
         let anonymous = match self.anonymous {
             Some(true) => Anonymous::Nobody,
@@ -179,9 +178,10 @@ impl Builder {
         let lifecycle = self.lifecycle;
         let api = Arc::new(Api {
             store: store.clone(),
-            tokens,
-            faults: Faults::default(),
+            tokens: Arc::new(tokens),
+            faults: Arc::default(),
             counters: Arc::new(Counters::default()),
+            etcd: Arc::default(),
             settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
             flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         });
