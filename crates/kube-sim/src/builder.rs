@@ -165,6 +165,7 @@ impl Builder {
     }
 
     /// Starts the simulator on the current tokio runtime.
+    #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
         let store = Arc::new(Store::new(self.limits));
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };

@@ -1,18 +1,8 @@
 //! Each fault switch does what it says, and stops when it is switched off.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Next, get, open, send, start, try_send, until, watch};
+use crate::client::{self, Next, get, open, send, start, try_send, until, watch};
 use nodegate_kube_sim::{Effect, Scope, Sim};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -26,7 +16,7 @@ async fn sim() -> Sim {
 }
 
 /// A watch that has said all it had to say.
-async fn watching(sim: &Sim) -> common::Stream {
+async fn watching(sim: &Sim) -> client::Stream {
     let mut stream = watch(sim, WATCH).await;
     assert_eq!(stream.next().await.event()["type"], "ADDED");
     stream
@@ -95,7 +85,7 @@ async fn half_open_packets_vanish_so_that_the_kernel_notices() {
     socket.set_tcp_keepalive(&keepalive).expect("keep-alive");
     sim.half_open();
     let ended =
-        tokio::time::timeout(common::DEADLINE, stream.read(&mut [0])).await.expect("the kernel gives up");
+        tokio::time::timeout(client::DEADLINE, stream.read(&mut [0])).await.expect("the kernel gives up");
     assert_eq!(ended.expect_err("not an orderly end").kind(), std::io::ErrorKind::TimedOut);
 }
 

@@ -1,22 +1,55 @@
 //! Stories told with the real kubectl.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
-
-mod common;
 
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Kubectl, start, until};
+use crate::client::{self, start, until};
 use nodegate_kube_sim::{Builder, Effect, Reading, Scope, Sim};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
+
+/// Runs the real kubectl against the simulator.
+struct Kubectl {
+    home: tempfile::TempDir,
+}
+
+impl Kubectl {
+    fn new(sim: &Sim) -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        sim.write_kubeconfig(&home.path().join("config")).expect("a kubeconfig");
+        Kubectl { home }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    }
+
+    fn command(&self, arguments: &[&str]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new("kubectl");
+        command
+            .env("KUBECONFIG", self.home.path().join("config"))
+            .arg("--cache-dir")
+            .arg(self.home.path().join("cache"));
+        command.args(arguments).kill_on_drop(true);
+        command
+    }
+
+    /// What it printed (both streams), and whether it succeeded.
+    async fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let output = tokio::time::timeout(client::DEADLINE * 2, self.command(arguments).output());
+        let output = output.await.expect("kubectl ends").expect("kubectl runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    async fn ok(&self, arguments: &[&str]) -> String {
+        let (ok, text) = self.run(arguments).await;
+        assert!(ok, "kubectl {arguments:?}: {text}");
+        text
+    }
+}
 
 fn cluster() -> Builder {
     Sim::builder().nodes(["a", "b", "c"]).tls(true).kubelets(true)
@@ -176,7 +209,7 @@ async fn get_watch_prints_rows_as_they_change() {
         kubectl.command(&["get", "node", "a", "-w"]).stdout(Stdio::piped()).spawn().expect("kubectl runs");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     let mut next = async || {
-        tokio::time::timeout(common::DEADLINE, lines.next_line())
+        tokio::time::timeout(client::DEADLINE, lines.next_line())
             .await
             .expect("a row")
             .expect("text")
@@ -238,7 +271,7 @@ async fn the_program_says_where_it_is_does_as_told_and_ends_on_sigterm() {
         .spawn()
         .expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
-    let line = tokio::time::timeout(common::DEADLINE, lines.next_line())
+    let line = tokio::time::timeout(client::DEADLINE, lines.next_line())
         .await
         .expect("in time")
         .expect("text")

@@ -1,16 +1,6 @@
 //! What can be read, compared with what a real API server answered.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
 
-mod common;
-
-use common::{captured, get, send, start};
+use crate::client::{Headers, captured, get, send, start};
 use nodegate_kube_sim::{Rule, Sim};
 use serde_json::{Value, json};
 
@@ -26,7 +16,7 @@ async fn errors_are_the_captured_ones() {
     let taints = r#"{"spec":{"taints":[{"key":"a b","effect":"Nope"}]}}"#;
     let lab = "/api/v1/nodes/lab-node";
     let one = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
-    let table: [(&str, &str, &str, &[(&str, &str)], &str); 11] = [
+    let table: [(&str, &str, &str, Headers<'_>, &str); 11] = [
         ("err-401", "GET", "/api/v1/nodes", &[("Authorization", "Bearer nobody")], ""),
         ("err-403-anonymous", "GET", "/api/v1/nodes", &[("Authorization", "")], ""),
         ("err-403-serviceaccount", "GET", one, &[("Authorization", "Bearer viewer")], ""),

@@ -1,18 +1,8 @@
 //! An API server that is cut off from etcd says what a real one (1.36) said.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Next, Stream, get, send, start, try_send, until, watch};
+use crate::client::{self, Next, Stream, get, send, start, try_send, until, watch};
 use nodegate_kube_sim::{Builder, Sim};
 use serde_json::Value;
 
@@ -195,6 +185,6 @@ async fn another_server_on_the_same_etcd_goes_on() {
     let gone = || async { tokio::net::TcpStream::connect(address).await.is_err() };
     let began = Instant::now();
     while !gone().await {
-        assert!(began.elapsed() < common::DEADLINE, "it still listens");
+        assert!(began.elapsed() < client::DEADLINE, "it still listens");
     }
 }
