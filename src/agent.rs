@@ -6,8 +6,8 @@
 use crate::ports::Ports;
 use crate::settings::Settings;
 use crate::timer_task;
+use nodegate_local_checks::Runner;
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
-use nodegate_probes::Runner;
 use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
 use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
 use std::future::Future;

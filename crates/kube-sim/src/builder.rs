@@ -13,7 +13,6 @@ use crate::api::{Anonymous, Api, Settings};
 use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
-use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
@@ -214,7 +213,7 @@ impl Builder {
             store.attach(Journal::open(path).map_err(failed)?).map_err(failed)?;
         }
         let beside = self.state.as_ref().map(|path| path.with_extension("ca"));
-        let tls = if self.tls { Some(Tls::new(self.listen.ip(), beside)?) } else { None };
+        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip(), beside)?)) } else { None };
         let tokens = Tokens::new(&self.admin);
         for (token, user) in self.tokens {
             tokens.set(&token, user);
@@ -228,9 +227,10 @@ impl Builder {
         let lifecycle = self.lifecycle;
         let api = Arc::new(Api {
             store: store.clone(),
-            tokens,
-            faults: Faults::default(),
+            tokens: Arc::new(tokens),
+            faults: Arc::default(),
             counters: Arc::new(Counters::default()),
+            etcd: Arc::default(),
             settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
             flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         });

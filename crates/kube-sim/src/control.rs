@@ -36,6 +36,7 @@ POST   /kill                          POST /restart[?compact=true]
 POST   /freeze                        POST /half-open      POST /blackhole-new   POST /ignore-new
 POST   /heal                          ends the four above
 POST   /reset-connections             POST /close-watches[?resource=R]
+POST   /cut-off-from-etcd[?resource=R] POST   /mend-etcd
 POST   /compact[?cut=true]            old resourceVersions are gone; cut: running watches end with 410
 POST   /rotate-certificate[?ca=true][&reset=true]
 PUT    /tokens/<token>                {\"namespace\":\"n\",\"name\":\"sa\",\"rules\":[{\"apiGroups\":[\"\"],\"resources\":[\"nodes\"],\"verbs\":[\"get\"]}]}
@@ -225,6 +226,8 @@ async fn connections(sim: &Sim, action: &str, query: &Query) -> Answer {
         "ignore-new" => sim.ignore_new(),
         "reset-connections" => sim.reset_connections(),
         "close-watches" => sim.close_watches(query.get("resource")),
+        "cut-off-from-etcd" => sim.cut_off_from_etcd(query.get("resource").as_slice()),
+        "mend-etcd" => sim.mend_etcd(),
         "compact" => sim.compact(query.flag("cut")),
         "rotate-certificate" => {
             sim.rotate_certificate(query.flag("ca"), query.flag("reset")).map_err(failed)?;

@@ -111,7 +111,7 @@ impl Sim {
 
     /// The CA certificate that clients must trust now; none for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
-        self.inner.net.tls.as_ref().map(super::net::tls::Tls::ca_pem)
+        self.inner.net.tls.as_ref().map(|tls| tls.ca_pem())
     }
 
     /// The administrator's kubeconfig. Ask again after a CA rotation.

@@ -1,6 +1,7 @@
 //! The API server's request path: who, may they, what, and the answer.
 
 pub(crate) mod auth;
+mod bookmark;
 pub(crate) mod delete;
 mod paths;
 pub(crate) mod read;
@@ -19,6 +20,7 @@ use hyper::body::Incoming;
 
 use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
+use crate::faults::etcd::Etcd;
 use crate::faults::{Effect, Facts, Faults};
 use crate::store::Store;
 use crate::store::resource::{self, REVIEWS};
@@ -55,16 +57,19 @@ pub(crate) struct Settings {
     pub lifecycle: bool,
 }
 
-/// The simulated API server, without its sockets.
+/// The simulated API server, without its sockets. Clones are other servers on the same etcd.
+#[derive(Clone)]
 pub(crate) struct Api {
     /// All objects.
     pub store: Arc<Store>,
     /// Who may come in.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     /// Fault switches.
-    pub faults: Faults,
+    pub faults: Arc<Faults>,
     /// Counters.
     pub counters: Arc<Counters>,
+    /// Its link to etcd.
+    pub etcd: Arc<Etcd>,
     /// Settings.
     pub settings: Settings,
     /// The flow schema and priority level that all requests are said to have.
@@ -139,7 +144,9 @@ impl Api {
         if asked.method == Method::HEAD {
             *reply.body_mut() = reply::nothing();
         }
-        count.answered(reply.status().as_u16());
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
+        }
         self.stamp(&mut reply);
         crate::faults::body::reply(reply, &asked.effects)
     }
@@ -174,6 +181,9 @@ impl Api {
                 if refused || !user.may_path(path) {
                     let verb = asked.method.as_str().to_lowercase();
                     return Err(Status::forbidden_path(&user.name, &verb, path));
+                }
+                if let Some(reply) = self.etcd.health(path).await {
+                    return Ok(reply);
                 }
                 Ok(paths::reply(&asked.method, &asked.headers, &asked.query, path))
             }
@@ -293,6 +303,7 @@ impl Api {
         }
         let media_type = asked.text(&CONTENT_TYPE);
         let body = self.body(asked, body).await?;
+        self.etcd.write(resource, query).await?;
         let writing = Writing { resource, target, query, manager: manager(asked), format };
         match asked.kind.verb.as_str() {
             "create" if evicts => delete::evict(self, target, query, &body),

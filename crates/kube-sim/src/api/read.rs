@@ -29,10 +29,19 @@ pub(crate) async fn get(
     format: Format,
 ) -> Result<Reply, Status> {
     let asked = version(query)?;
-    reach(api, asked).await?;
+    let cache = match api.etcd.read(resource, query, asked).await {
+        // A consistent read that etcd does not answer ends without a word, unlike a list.
+        Err(_) if query.text("resourceVersion").is_empty() => return Ok(reply::abandoned()),
+        cache => cache?,
+    };
     let key = Key::new(&*target.namespace, &*target.name);
-    let object =
-        api.store.get(resource, &key).ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
+    let found = if let Some(cache) = cache {
+        cache.get(&key)
+    } else {
+        reach(api, asked).await?;
+        api.store.get(resource, &key)
+    };
+    let object = found.ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
     Ok(one(&object, format, StatusCode::OK))
 }
 
@@ -157,7 +166,9 @@ pub(crate) async fn list(
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
     let asked = version(query)?;
     let token = query.text("continue");
-    let (at, mut objects, start) = if !token.is_empty() {
+    let (at, mut objects, start) = if let Some(cache) = api.etcd.read(resource, query, asked).await? {
+        (cache.version, cache.list(namespace, &selector), None)
+    } else if !token.is_empty() {
         let (at, start) = parse_token(token)?;
         match at {
             // A token without a version goes on with what there is now.

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod connection;
+pub(crate) mod etcd;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

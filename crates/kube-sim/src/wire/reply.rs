@@ -109,6 +109,22 @@ pub(crate) fn nothing() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
+/// The mark of [`abandoned`].
+#[derive(Clone)]
+struct Abandoned;
+
+/// No answer at all: the connection is closed, as Go's server does when a handler is aborted.
+pub(crate) fn abandoned() -> Reply {
+    let mut reply = Response::new(nothing());
+    reply.extensions_mut().insert(Abandoned);
+    reply
+}
+
+/// Whether no answer is to be given.
+pub(crate) fn is_abandoned(reply: &Reply) -> bool {
+    reply.extensions().get::<Abandoned>().is_some()
+}
+
 /// How the client wants objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {

@@ -12,8 +12,8 @@ use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a check's start may take beyond the timeout of its first run. As much as nodegate-probes waits for the result, which
-/// a node that is short of CPU may have some hundred milliseconds late.
+/// What a check's start may take beyond the timeout of its first run. As much as nodegate-local-checks waits for the result,
+/// which a node that is short of CPU may have some hundred milliseconds late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
 
 impl App {
