@@ -1,15 +1,14 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
 use crate::health::Health;
-use crate::metrics;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nodegate_server::from_open_metrics;
+use nodegate_exposition::Format;
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -76,15 +75,14 @@ fn answer(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         "/livez" => verdict(pages.health.is_alive(), "a loop is stuck"),
         "/readyz" => verdict(pages.health.is_ready(), "no configuration has taken effect yet"),
         "/metrics" => {
-            let text = metrics::text(&pages.registry);
-            // Prometheus names the format in `Accept` if it can read it.
-            let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-            if !accepted.is_some_and(|accepted| accepted.contains("application/openmetrics-text")) {
-                return plain(StatusCode::OK, from_open_metrics(&text));
+            let format = Format::accepted(request.headers());
+            let mut page = match format.encode(&[&pages.registry]) {
+                Ok(text) => plain(StatusCode::OK, text),
+                Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            };
+            if format == Format::OpenMetrics {
+                page.headers_mut().insert(CONTENT_TYPE, format.content_type().clone());
             }
-            let mut page = plain(StatusCode::OK, text);
-            let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format));
             page
         }
         _ => plain(StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),

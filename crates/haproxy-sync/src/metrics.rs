@@ -5,7 +5,6 @@ use crate::desired::{Desired, Problem, ServerState};
 use crate::guard::Held;
 use crate::life::Life;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -147,13 +146,6 @@ impl Metrics {
 
 fn kinds(problems: &[Problem]) -> Vec<&'static str> {
     problems.iter().map(|problem| problem.kind).collect()
-}
-
-/// Everything as Prometheus reads it.
-pub fn text(registry: &Registry) -> String {
-    let mut text = String::new();
-    let _ = encode(&mut text, registry);
-    text
 }
 
 /// Computed when asked, so that it can't drift.

@@ -3,9 +3,10 @@
 //! The watching half is a process of its own, so that its KUBECONFIG is, too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why and fails")]
 
+use nodegate_exposition::Format;
 use nodegate_haproxy_sync::Life;
 use nodegate_haproxy_sync::facts::NodeState;
-use nodegate_haproxy_sync::metrics::{Metrics, text};
+use nodegate_haproxy_sync::metrics::Metrics;
 use nodegate_haproxy_sync::observed::Observed;
 use nodegate_haproxy_sync::watch::{self, Scope};
 use nodegate_kube_sim::Sim;
@@ -33,7 +34,8 @@ async fn watching_half() {
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));
         let drained = observed.borrow().facts.nodes.values().any(|node| node.state == NodeState::Draining);
-        let deaf = text(&registry).contains("watch_restarts_total{kind=\"deaf\"}");
+        let deaf =
+            Format::OpenMetrics.encode(&[&registry]).unwrap().contains("watch_restarts_total{kind=\"deaf\"}");
         let now = format!("synced={synced} deaf={deaf} drained={drained}");
         if now != told {
             println!("{now}");

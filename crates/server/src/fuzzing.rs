@@ -1,8 +1,8 @@
 //! What the fuzz targets reach: one connection from its first byte to its last, as the accept loop starts it.
 
-use crate::accept::{Protocol, Server, http};
-use crate::app::App;
-use crate::limits::Limits;
+use crate::answer::app::App;
+use crate::serve::accept::{Protocol, Server, http};
+use crate::serve::limits::Limits;
 use std::net::TcpStream;
 use std::sync::Arc;
 use tokio::time::Instant;

@@ -4,33 +4,22 @@
 //! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); no lock is taken for it,
 //! nothing of ours is allocated, and no system call is made but the read and the write.
 
-mod accept;
-mod agent;
-mod allow_from;
-mod app;
-mod backoff;
-mod connections;
-mod door;
-mod draft;
+mod answer;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod limits;
-mod listener;
 mod metrics;
 mod page;
 mod route;
-mod service;
-mod session;
-mod stream;
+mod serve;
 
-pub use accept::{ServeError, serve};
-pub use agent::serve_agent;
-pub use allow_from::{AllowFrom, BadAllowFrom};
-pub use app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
-pub use limits::Limits;
-pub use listener::{BindError, Listener, bind};
-pub use metrics::{Metrics, from_open_metrics};
-pub use service::Responding;
+pub use answer::agent_check::serve_agent;
+pub use answer::app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
+pub use answer::respond::Responding;
+pub use metrics::Metrics;
+pub use serve::accept::{ServeError, serve};
+pub use serve::allow_from::{AllowFrom, BadAllowFrom};
+pub use serve::limits::Limits;
+pub use serve::listener::{BindError, Listener, bind};
 
 // What other crates need to add their own metric families.
 pub use prometheus_client;

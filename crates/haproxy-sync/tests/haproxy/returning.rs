@@ -62,8 +62,7 @@ async fn a_node_that_is_cordoned_at_the_first_load_gets_traffic_after_its_uncord
 }
 
 pub(crate) async fn cordoned_at_first_load() -> Row {
-    first_load("cordoned at the first load", |sim, node| sim.cordon(node), |sim, node| sim.uncordon(node))
-        .await
+    first_load("cordoned at the first load", Sim::cordon, Sim::uncordon).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

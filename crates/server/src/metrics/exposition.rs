@@ -1,10 +1,9 @@
-//! `/metrics` in both formats.
+//! What `/metrics` has.
 
 use super::process::Process;
 use super::state::StateCollector;
-use super::text;
-use crate::app::Wiring;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use crate::answer::app::Wiring;
+use nodegate_exposition::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
@@ -34,17 +33,7 @@ impl Exposition {
         &mut self.own
     }
 
-    /// `OpenMetrics` 1.0.0.
-    pub(crate) fn open_metrics(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode_registry(&mut text, &self.own)?;
-        encode_registry(&mut text, &self.process)?;
-        encode_eof(&mut text)?;
-        Ok(text)
-    }
-
-    /// Prometheus text 0.0.4.
-    pub(crate) fn prometheus(&self) -> Result<String, fmt::Error> {
-        self.open_metrics().map(|text| text::from_open_metrics(&text))
+    pub(crate) fn encode(&self, format: Format) -> Result<String, fmt::Error> {
+        format.encode(&[&self.own, &self.process])
     }
 }

@@ -4,9 +4,6 @@ mod exposition;
 mod label;
 mod process;
 mod state;
-mod text;
-
-pub use text::from_open_metrics;
 
 pub(crate) use exposition::Exposition;
 

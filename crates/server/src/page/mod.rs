@@ -1,16 +1,16 @@
 //! The status page: self-contained, without scripts, for a person.
 
 mod escape;
-mod mood;
 mod tables;
 mod timeline;
+mod verdict_style;
 
 use escape::Escaped;
-use mood::{Mood, is_guess};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
 use std::time::Duration;
+use verdict_style::{Mood, is_guess};
 
 /// Nothing is allowed but the one style sheet inside of the page, by its hash, and the icon, which is inside, too.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-f6NoJD0h+5C5jbSvpgO3LmYbI9bfFEbwSTyBZmTwJUY='; \

@@ -1,7 +1,7 @@
 //! The tables of checks and of flips.
 
 use super::escape::Escaped;
-use super::mood::Mood;
+use super::verdict_style::Mood;
 use nodegate_readiness::sentence::explained;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Stamp, Verdict};

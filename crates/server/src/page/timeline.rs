@@ -1,7 +1,7 @@
 //! The verdict over time, drawn: a lane for each verdict, so that the place tells it without the colour.
 
 use super::escape::Escaped;
-use super::mood::Mood;
+use super::verdict_style::Mood;
 use nodegate_readiness::flips::REMEMBERED;
 use nodegate_readiness::rules::CACHE_STALE;
 use nodegate_readiness::status::Status;

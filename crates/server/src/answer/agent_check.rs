@@ -1,0 +1,125 @@
+//! The responder of `HAProxy`'s agent-check: one line, then close. What `agent-send` sends is ignored.
+
+use crate::answer::app::App;
+use crate::serve::accept::{Protocol, ServeError, Server, run};
+use crate::serve::connections::Place;
+use crate::serve::limits::Limits;
+use crate::serve::listener::Listener;
+use crate::serve::stream::Stream;
+use nodegate_readiness::board::why;
+use nodegate_readiness::{Lookup, Query, Verdict};
+use std::future::Future;
+use std::sync::Arc;
+
+/// The longest reason that is told: a line that `HAProxy` shows in one row of its status page.
+const MAX_REASON: usize = 100;
+
+/// Like [`serve`](crate::serve), for agent checks.
+pub async fn serve_agent(
+    listener: Listener,
+    app: Arc<App>,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    run(listener, Server::new(app, limits, Protocol::Agent), shutdown).await
+}
+
+/// The whole life of a connection. It counts as owing a request throughout, so the sweep bounds it.
+pub(crate) async fn answer(app: Arc<App>, mut stream: Stream, place: Place) {
+    let line = app.agent_line().await;
+    // A client that is gone needs no answer.
+    if stream.send_all(line.as_bytes()).await.is_ok() {
+        stream.close().await;
+    }
+    drop(place);
+}
+
+impl App {
+    /// Both the operational and the administrative state are named each time: words keep what they do not name, so
+    /// `down` after `drain` would stay in drain, and a lone `drain` would leave an earlier `down` (tried on 2.6).
+    async fn agent_line(&self) -> String {
+        let now = self.now();
+        let reply = match self.board.lookup("", now) {
+            Lookup::Hit(reply) => reply,
+            Lookup::Miss(query) => self.look("", &query, now).await,
+            Lookup::Bad(_) => self.look("", &Query::default(), now).await,
+        };
+        if reply.fails_open {
+            self.metrics.failed_open();
+        }
+        let (verdict, reason) = match reply.verdict {
+            None => return "down #NODE_NAME is not set\n".to_owned(),
+            // The reply has no reason, and that of a later moment may be of another verdict.
+            Some(Verdict::NotReady) => why(&self.board.default_reports(self.now())),
+            Some(verdict) => (verdict, String::new()),
+        };
+        match verdict {
+            Verdict::Ready => "up ready\n".to_owned(),
+            Verdict::Draining => "up drain\n".to_owned(),
+            Verdict::NotReady => format!("down #{}\n", one_line(&reason)),
+        }
+    }
+}
+
+/// A reason is the API's or a program's text: it must not end the line early.
+fn one_line(reason: &str) -> String {
+    reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use nodegate_readiness::check::NODE_READY;
+    use nodegate_readiness::{Board, Catalog, Condition, ConditionStatus, Node, NodeFacts, Policy};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::SystemTime;
+
+    fn node(status: ConditionStatus) -> Node {
+        let condition = Condition { kind: "Ready".to_owned(), status, reason: "Reason".to_owned() };
+        Node::Present(NodeFacts { conditions: vec![condition], ..NodeFacts::default() })
+    }
+
+    #[test]
+    fn the_words_and_the_reason_are_of_one_moment() {
+        let catalog = Catalog::new(Vec::new());
+        let default = [catalog.find(NODE_READY).unwrap()];
+        let name = Some("n1".to_owned());
+        let app = App::of(Board::new(name, Policy::default(), catalog, &default, Box::new(|_| {})));
+        app.board.prove(app.now());
+        let over = AtomicBool::new(false);
+        let flip = || {
+            while !over.load(Ordering::Relaxed) {
+                for status in [ConditionStatus::True, ConditionStatus::False] {
+                    app.board.set_node(node(status), app.now(), SystemTime::now());
+                }
+            }
+        };
+        app.board.set_node(node(ConditionStatus::True), app.now(), SystemTime::now());
+        let mut lines = BTreeSet::new();
+        std::thread::scope(|scope| {
+            scope.spawn(flip);
+            for _ in 0..100_000 {
+                lines.extend(app.agent_line().now_or_never());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(Vec::from_iter(lines), ["down #Reason\n", "up ready\n"]);
+    }
+
+    #[test]
+    fn a_reason_stays_on_its_line() {
+        assert_eq!(one_line("Kubelet\nup ready\r"), "Kubelet up ready ");
+        assert_eq!(one_line(&"é".repeat(500)).chars().count(), MAX_REASON);
+    }
+
+    proptest! {
+        #[test]
+        fn any_reason_is_one_line(reason in any::<String>(), times in 1_usize..50) {
+            let line = one_line(&reason.repeat(times));
+            prop_assert!(!line.contains(char::is_control) && line.chars().count() <= MAX_REASON);
+        }
+    }
+}

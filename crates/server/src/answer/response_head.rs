@@ -1,0 +1,73 @@
+//! A response in the making. It lives in the header map of its request: hyper hands the same map to the next request
+//! of the connection, so a kept connection allocates none.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::Full;
+
+static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+static ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+static CLOSE: HeaderValue = HeaderValue::from_static("close");
+static JSON: HeaderValue = HeaderValue::from_static("application/json");
+static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+
+/// What a body is written in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Format {
+    Json,
+    Text,
+    Html,
+    Metrics(nodegate_exposition::Format),
+}
+
+impl Format {
+    fn value(self) -> HeaderValue {
+        match self {
+            Self::Json => &JSON,
+            Self::Text => &TEXT,
+            Self::Html => &HTML,
+            Self::Metrics(format) => format.content_type(),
+        }
+        .clone()
+    }
+}
+
+pub(crate) struct Draft(HeaderMap);
+
+impl Draft {
+    /// Takes over the headers of a request.
+    pub(crate) fn new(mut headers: HeaderMap) -> Self {
+        headers.clear();
+        headers.insert(CACHE_CONTROL, NO_STORE.clone());
+        Self(headers)
+    }
+
+    /// Names the methods that exist.
+    pub(crate) fn allow(&mut self) {
+        self.0.insert(ALLOW, ALLOWED.clone());
+    }
+
+    /// Makes hyper close the connection after this response.
+    pub(crate) fn close(&mut self) {
+        self.0.insert(CONNECTION, CLOSE.clone());
+    }
+
+    /// Sets a further header.
+    pub(crate) fn header(&mut self, name: HeaderName, value: HeaderValue) {
+        self.0.insert(name, value);
+    }
+
+    pub(crate) fn finish(mut self, status: StatusCode, format: Format, body: Bytes) -> Response<Full<Bytes>> {
+        self.0.insert(CONTENT_TYPE, format.value());
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        *response.headers_mut() = self.0;
+        response
+    }
+
+    pub(crate) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+        self.finish(status, Format::Text, body.into())
+    }
+}

@@ -1,0 +1,299 @@
+//! The table of open connections: bounded, swept, and evicting the one that has been idle for the longest time.
+
+use crate::metrics::Metrics;
+use crate::serve::activity::{Activity, Phase};
+use crate::serve::limits::Limits;
+use nodegate_readiness::Moment;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// All connections of one listener.
+pub(crate) struct Connections {
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    table: Mutex<Table>,
+    emptied: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    next_key: u64,
+    entries: HashMap<u64, Entry>,
+}
+
+struct Entry {
+    activity: Arc<Activity>,
+    task: Option<AbortHandle>,
+    /// Since when the connection has been seen to owe a request, and after which activity.
+    reading: Option<(Moment, Moment)>,
+}
+
+/// Idle connections of one kind.
+#[derive(Default)]
+struct Idle {
+    count: usize,
+    oldest: Option<(Moment, u64)>,
+}
+
+impl Idle {
+    fn add(&mut self, since: Moment, key: u64) {
+        self.count += 1;
+        self.oldest = Some(self.oldest.map_or((since, key), |oldest| oldest.min((since, key))));
+    }
+}
+
+/// A place in the table, given back when dropped: by a task that ended, was aborted, or never ran.
+pub(crate) struct Place {
+    key: u64,
+    connections: Arc<Connections>,
+}
+
+impl Connections {
+    pub(crate) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
+        Self { limits, metrics, table: Mutex::default(), emptied: Notify::new() }
+    }
+
+    /// Takes a place, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
+    pub(crate) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Place> {
+        let now = activity.since();
+        let mut table = self.table();
+        if table.entries.len() >= self.limits.connections && !self.evict(&mut table) {
+            self.metrics.refused();
+            return None;
+        }
+        let key = table.next_key;
+        table.next_key += 1;
+        table.entries.insert(key, Entry { reading: Some((activity.since(), now)), activity, task: None });
+        self.metrics.opened();
+        Some(Place { key, connections: Arc::clone(self) })
+    }
+
+    /// How many connections have taken a place so far.
+    pub(crate) fn entered(&self) -> u64 {
+        self.table().next_key
+    }
+
+    /// Names the task of a place; if it has ended meanwhile there is nothing to name.
+    pub(crate) fn started(&self, key: u64, task: AbortHandle) {
+        if let Some(entry) = self.table().entries.get_mut(&key) {
+            entry.task = Some(task);
+        }
+    }
+
+    /// Closes one idle connection, to get its file descriptor; false if there is none.
+    pub(crate) fn evict_one(&self) -> bool {
+        self.evict(&mut self.table())
+    }
+
+    /// Closes the one that has been idle for the longest time. But if three quarters of them never had an answer, it is one
+    /// of these, and the same for those that had one: a flood of either kind can't push out the other, so that balancers
+    /// with new connections and with kept ones both stay.
+    fn evict(&self, table: &mut Table) -> bool {
+        let (mut new, mut kept) = (Idle::default(), Idle::default());
+        for (key, entry) in &table.entries {
+            match entry.activity.phase() {
+                Phase::Busy => {}
+                Phase::New => new.add(entry.activity.since(), *key),
+                Phase::Reading | Phase::Idle => kept.add(entry.activity.since(), *key),
+            }
+        }
+        let most = |kind: &Idle| 4 * kind.count >= 3 * (new.count + kept.count);
+        let oldest = match (new.oldest, kept.oldest) {
+            (Some(oldest), Some(_)) if most(&new) => Some(oldest),
+            (Some(_), Some(oldest)) if most(&kept) => Some(oldest),
+            (Some(new), Some(kept)) => Some(new.min(kept)),
+            (new, kept) => new.or(kept),
+        };
+        let Some((_, key)) = oldest else { return false };
+        self.remove(table, key);
+        self.metrics.evicted();
+        true
+    }
+
+    /// Closes the connections whose clients are too late.
+    pub(crate) fn sweep(&self, now: Moment) {
+        self.close_where(|entry| {
+            let since = entry.activity.since();
+            match entry.activity.phase() {
+                Phase::Busy => false,
+                Phase::Idle => now.since(since) > self.limits.idle_timeout,
+                Phase::New | Phase::Reading => match entry.reading {
+                    Some((after, seen)) if after == since => now.since(seen) > self.limits.header_timeout,
+                    _ => {
+                        entry.reading = Some((since, now));
+                        false
+                    }
+                },
+            }
+        });
+    }
+
+    /// Closes the kept connections on which nothing is going on.
+    pub(crate) fn close_idle(&self) {
+        self.close_where(|entry| entry.activity.phase() == Phase::Idle);
+    }
+
+    /// Closes everything that is left and gives its number.
+    pub(crate) fn close_all(&self) -> usize {
+        self.close_where(|_| true)
+    }
+
+    fn close_where(&self, mut doomed: impl FnMut(&mut Entry) -> bool) -> usize {
+        let mut table = self.table();
+        let found = table.entries.iter_mut().filter_map(|(key, entry)| doomed(entry).then_some(*key));
+        let keys: Vec<u64> = found.collect();
+        for key in &keys {
+            self.remove(&mut table, *key);
+        }
+        keys.len()
+    }
+
+    fn leave(&self, table: &mut Table, key: u64) -> Option<Entry> {
+        let entry = table.entries.remove(&key)?;
+        self.metrics.closed();
+        if table.entries.is_empty() {
+            self.emptied.notify_one();
+        }
+        Some(entry)
+    }
+
+    /// Closes a connection.
+    fn remove(&self, table: &mut Table, key: u64) {
+        if let Some(entry) = self.leave(table, key)
+            && let Some(task) = entry.task
+        {
+            // This drops the task later, from the runtime, never inside of this call.
+            task.abort();
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().entries.is_empty()
+    }
+
+    /// Waits until no connection is open.
+    pub(crate) async fn emptied(&self) {
+        while !self.is_empty() {
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Held only for the few lines above and never across an await.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.connections.leave(&mut self.connections.table(), self.key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    fn table(connections: usize) -> Arc<Connections> {
+        let limits = Limits { connections, ..Limits::default() };
+        Arc::new(Connections::new(limits, Arc::default()))
+    }
+
+    fn enter(table: &Arc<Connections>, now: Moment) -> (Arc<Activity>, Place) {
+        let activity = Arc::new(Activity::new(now));
+        let place = table.enter(Arc::clone(&activity)).unwrap();
+        (activity, place)
+    }
+
+    fn holds(table: &Connections, place: &Place) -> bool {
+        table.table().entries.contains_key(&place.key)
+    }
+
+    #[test]
+    fn the_oldest_idle_is_evicted_and_a_busy_one_never() {
+        let table = table(3);
+        let (busy, a) = enter(&table, at(1));
+        let (kept, b) = enter(&table, at(2));
+        let (_silent, c) = enter(&table, at(3));
+        busy.begin();
+        kept.end(at(4), false);
+        let (newest, d) = enter(&table, at(5));
+        assert!(holds(&table, &a) && holds(&table, &b) && !holds(&table, &c) && holds(&table, &d));
+        kept.begin();
+        newest.begin();
+        assert!(table.enter(Arc::new(Activity::new(at(6)))).is_none(), "all are busy");
+    }
+
+    #[test]
+    fn a_flood_of_one_kind_leaves_the_other_alone() {
+        let table = table(4);
+        let (kept, a) = enter(&table, at(1));
+        kept.end(at(1), false);
+        let silent: Vec<_> = (2..20).map(|second| enter(&table, at(second))).collect();
+        assert!(holds(&table, &a), "it is the oldest of all, and it had an answer");
+        assert_eq!(table.table().entries.len(), 4);
+        drop(silent);
+
+        let (_new, b) = enter(&table, at(20));
+        let spoken: Vec<_> = (21..40)
+            .map(|second| {
+                let (activity, place) = enter(&table, at(second));
+                activity.end(at(second), false);
+                place
+            })
+            .collect();
+        assert!(holds(&table, &b), "it is the oldest of all, and has yet to speak");
+        assert!(!holds(&table, &a), "it was silent for longer than others of its kind");
+        drop(spoken);
+    }
+
+    #[test]
+    fn a_late_head_is_swept_and_a_kept_connection_is_not() {
+        let table = table(3);
+        let (_silent, a) = enter(&table, at(0));
+        let (kept, b) = enter(&table, at(0));
+        kept.end(at(1), false);
+        table.sweep(at(5));
+        assert!(holds(&table, &a));
+        table.sweep(at(6));
+        assert!(!holds(&table, &a) && holds(&table, &b));
+
+        // A second request that drips in is timed from when it was first seen, not from the last answer.
+        kept.received();
+        table.sweep(at(40));
+        assert!(holds(&table, &b));
+        kept.end(at(42), false);
+        kept.received();
+        table.sweep(at(46));
+        table.sweep(at(51));
+        assert!(holds(&table, &b));
+        table.sweep(at(52));
+        assert!(!holds(&table, &b));
+    }
+
+    #[test]
+    fn idle_connections_are_kept_for_the_idle_timeout() {
+        let table = table(3);
+        let (kept, a) = enter(&table, at(0));
+        kept.end(at(1), false);
+        table.sweep(at(76));
+        assert!(holds(&table, &a));
+        table.sweep(at(77));
+        assert!(!holds(&table, &a));
+        drop(a);
+        assert!(table.is_empty());
+    }
+}
