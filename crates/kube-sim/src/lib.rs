@@ -38,7 +38,7 @@ pub use builder::{Builder, StartError};
 pub use cluster::kubelet::Timing;
 pub use cluster::node::{NodeShape, make as make_node};
 pub use counters::{Counters, Kind, Reading};
-pub use faults::{Effect, Fault, FaultId, Faults, Scope};
+pub use faults::requests::{Effect, Fault, FaultId, Faults, Scope};
 pub use net::tls::TlsError;
 pub use server::Server;
 pub use sim::Sim;

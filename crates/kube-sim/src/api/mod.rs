@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
 use crate::faults::etcd::Etcd;
-use crate::faults::{Effect, Facts, Faults};
+use crate::faults::requests::{Effect, Faults, RequestInfo};
 use crate::store::Store;
 use crate::store::resource::{self};
 use crate::store::status::Status;
@@ -110,17 +110,12 @@ impl Asked {
         header(&self.headers, name)
     }
 
-    fn facts(&self) -> Facts {
+    fn info(&self) -> RequestInfo {
         let resource = match &self.route {
             Route::Resource(target) => target.resource.clone(),
             Route::Path(_) => String::new(),
         };
-        Facts {
-            resource,
-            verb: self.kind.verb.clone(),
-            user: self.kind.user.clone(),
-            user_agent: self.text(&USER_AGENT).to_owned(),
-        }
+        RequestInfo { resource, verb: self.kind.verb.clone(), user: self.kind.user.clone() }
     }
 }
 
@@ -136,7 +131,7 @@ impl Api {
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
         }
-        asked.effects = self.faults.on_request(&asked.facts());
+        asked.effects = self.faults.on_request(&asked.info());
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));

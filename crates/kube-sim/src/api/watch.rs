@@ -16,7 +16,7 @@ use super::read::{check_options, reach, selector, version};
 use super::{Api, Asked, bookmark};
 use crate::counters::WatchGuard;
 use crate::faults::etcd::Caches;
-use crate::faults::{Effect, Facts};
+use crate::faults::requests::{Effect, RequestInfo};
 use crate::kubectl::table;
 use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
@@ -120,7 +120,7 @@ struct Watch {
     resource: &'static Resource,
     selector: Selector,
     format: Format,
-    facts: Facts,
+    info: RequestInfo,
     whole: bool,
     from: u64,
     pending: VecDeque<Pending>,
@@ -162,7 +162,7 @@ impl Watch {
             resource,
             selector,
             format,
-            facts: request.facts(),
+            info: request.info(),
             whole: query.text("includeObject") == "Object",
             from: 0,
             pending: VecDeque::new(),
@@ -205,7 +205,7 @@ impl Watch {
             if Instant::now() >= self.deadline {
                 return None;
             }
-            let deaf = self.api.faults.deaf(&self.facts);
+            let deaf = self.api.faults.deaf(&self.info);
             let cut = self.api.etcd.cache(self.resource).is_some();
             while let Some(change) = self.held.pop_front_if(|_| !cut) {
                 let line = self.change_line(&change);
@@ -318,7 +318,7 @@ impl Watch {
 
     /// What the fault switches make of a line.
     fn spoil(&mut self, line: Bytes) -> Bytes {
-        match self.api.faults.on_event(&self.facts) {
+        match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
