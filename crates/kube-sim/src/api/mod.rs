@@ -24,6 +24,7 @@ use crate::faults::requests::{Effect, Faults, RequestInfo};
 use crate::store::Store;
 use crate::store::resource::{self};
 use crate::store::status::Status;
+use crate::wire::format;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Query, Route, Target};
 use write::Writing;
@@ -256,7 +257,7 @@ impl Api {
         if !allowed {
             return Err(Status::method_not_allowed());
         }
-        let format = reply::format(asked.text(&ACCEPT))?;
+        let format = format::format(asked.text(&ACCEPT))?;
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,
