@@ -29,36 +29,36 @@ unit:
 
 faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took (two minutes)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
-	@cargo test --quiet --locked --test faults -- --ignored --exact table --nocapture
+	@cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
 
 lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
-	@cargo test --quiet --locked --test lb -- --ignored --exact stories::table --nocapture
+	@cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
-	  cargo test --quiet --locked --test e2e -- --nocapture --test-threads=1 | sed -u 's/^\.*//'
+	  cargo test --quiet --locked --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
 haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (two minutes)
 	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
 	@cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
 
 prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
-	@cargo test --quiet --locked --test prometheus -- --nocapture story
+	@cargo test --quiet --locked --test documents -- --nocapture prometheus::story
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
 	@SOAK="$(SOAK)" SOAK_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
-	  cargo test --quiet --locked --test soak -- --ignored --exact soak --nocapture
+	  cargo test --quiet --locked --test endurance -- --ignored --exact soak::soak --nocapture
 
 herd: ## A thousand watchers lose their API server together: when do they come back? (half an hour; HERD=1000 HERD_MINUTES=20)
 	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
-	  cargo test --profile quick --quiet --locked --test herd -- --ignored --exact stories::herd --nocapture
+	  cargo test --profile quick --quiet --locked --test endurance -- --ignored --exact herd::stories::herd --nocapture
 
 scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
 	@cargo build --quiet --release --locked --bin nodegate
 	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
-	  cargo test --quiet --locked --test scale -- --ignored --exact scale --nocapture
+	  cargo test --quiet --locked --test endurance -- --ignored --exact scale::scale --nocapture
 
 bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (ten minutes; ARGS=--quick: one)
 	@hack/install-tools nginx haproxy strace taskset
@@ -91,4 +91,4 @@ manifests: ## Render manifests/install.yaml
 	hack/render-manifests
 
 man: ## Write packaging/man and packaging/completions from the programs' argument parsers
-	@cargo test --quiet --locked --test man -- --ignored --exact write --nocapture
+	@cargo test --quiet --locked --test documents -- --ignored --exact man::write --nocapture

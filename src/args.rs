@@ -2,7 +2,7 @@
 //! depends on several of them is for [`crate::settings`].
 
 use clap::{Parser, Subcommand};
-use nodegate_probes::HostRoot;
+use nodegate_local_checks::HostRoot;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, Policy, ServiceName};
 use nodegate_server::{AllowFrom, Limits};

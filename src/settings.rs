@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::ports::PortSettings;
 use crate::services::KUBE_PROXY;
-use nodegate_probes::{OwnChecks, Probes, Settings as ProbeSettings};
+use nodegate_local_checks::{OwnChecks, Probes, Settings as ProbeSettings};
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use nodegate_server::AllowFrom;
 use nodegate_settings::Mistakes;

@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::api::auth::{Tokens, User};
 use crate::api::{Anonymous, Api, Settings};
-use crate::auth::{Tokens, User};
+use crate::cluster::kubelet::{Kubelets, Timing};
+use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
-use crate::fault::Faults;
 use crate::journal::Journal;
-use crate::kubelet::{Kubelets, Timing};
-use crate::limits::Limits;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
-use crate::node::NodeShape;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
+use crate::store::limits::Limits;
 
 /// The simulator could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -214,7 +213,7 @@ impl Builder {
             store.attach(Journal::open(path).map_err(failed)?).map_err(failed)?;
         }
         let beside = self.state.as_ref().map(|path| path.with_extension("ca"));
-        let tls = if self.tls { Some(Tls::new(self.listen.ip(), beside)?) } else { None };
+        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip(), beside)?)) } else { None };
         let tokens = Tokens::new(&self.admin);
         for (token, user) in self.tokens {
             tokens.set(&token, user);
@@ -228,18 +227,19 @@ impl Builder {
         let lifecycle = self.lifecycle;
         let api = Arc::new(Api {
             store: store.clone(),
-            tokens,
-            faults: Faults::default(),
+            tokens: Arc::new(tokens),
+            faults: Arc::default(),
             counters: Arc::new(Counters::default()),
+            etcd: Arc::default(),
             settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
-            flow: (crate::object::uuid(), crate::object::uuid()),
+            flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         });
         let net = Net::start(api.clone(), tls, self.listen, self.max_connections)
             .map_err(|error| StartError::Listen(self.listen, error))?;
         let kubelets = Arc::new(Kubelets::new(self.timing));
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), net.clone()))];
         if lifecycle {
-            tasks.push(tokio::spawn(crate::lifecycle::run(store)));
+            tasks.push(tokio::spawn(crate::cluster::node_controller::run(store)));
         }
         let sim = Sim::new(Inner::new(api, net, kubelets, self.admin, self.shape, self.kubelets), tasks);
         sim.seed();

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::api::request::Query;
-use crate::auth::{Rule, User};
-use crate::fault::Fault;
+use crate::api::auth::{Rule, User};
+use crate::faults::Fault;
 use crate::sim::{Sim, WeakSim};
+use crate::wire::request::Query;
 
 /// What the control API can do; `GET /` answers with it.
 pub const HELP: &str = "\
@@ -36,6 +36,7 @@ POST   /kill                          POST /restart[?compact=true]
 POST   /freeze                        POST /half-open      POST /blackhole-new   POST /ignore-new
 POST   /heal                          ends the four above
 POST   /reset-connections             POST /close-watches[?resource=R]
+POST   /cut-off-from-etcd[?resource=R] POST   /mend-etcd
 POST   /compact[?cut=true]            old resourceVersions are gone; cut: running watches end with 410
 POST   /rotate-certificate[?ca=true][&reset=true]
 PUT    /tokens/<token>                {\"namespace\":\"n\",\"name\":\"sa\",\"rules\":[{\"apiGroups\":[\"\"],\"resources\":[\"nodes\"],\"verbs\":[\"get\"]}]}
@@ -147,7 +148,7 @@ fn read(sim: &Sim, path: &[&str], query: &Query) -> Answer {
 fn fault_list(sim: &Sim) -> Value {
     let with_id = |(id, fault): (u64, Fault)| {
         let mut value = serde_json::to_value(fault).unwrap_or_default();
-        crate::object::as_map(&mut value).insert("id".to_owned(), json!(id));
+        crate::store::object::as_map(&mut value).insert("id".to_owned(), json!(id));
         value
     };
     Value::Array(sim.faults().list().into_iter().map(with_id).collect())
@@ -225,6 +226,8 @@ async fn connections(sim: &Sim, action: &str, query: &Query) -> Answer {
         "ignore-new" => sim.ignore_new(),
         "reset-connections" => sim.reset_connections(),
         "close-watches" => sim.close_watches(query.get("resource")),
+        "cut-off-from-etcd" => sim.cut_off_from_etcd(query.get("resource").as_slice()),
+        "mend-etcd" => sim.mend_etcd(),
         "compact" => sim.compact(query.flag("cut")),
         "rotate-certificate" => {
             sim.rotate_certificate(query.flag("ca"), query.flag("reset")).map_err(failed)?;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::object::{Key, Obj};
-use crate::resource::{self, Resource};
 use crate::store::Change;
+use crate::store::object::{Key, Obj};
+use crate::store::resource::{self, Resource};
 
 /// Beyond this size the file is rewritten with the living objects only.
 const REWRITE_AT: u64 = 64 << 20;

@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
-use crate::auth::{Rule, Tokens, User};
+use crate::api::auth::{Rule, Tokens, User};
 use crate::builder::{Builder, base_objects};
+use crate::cluster::kubelet::Kubelets;
+use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
-use crate::fault::Faults;
+use crate::faults::Faults;
 use crate::kubeconfig;
-use crate::kubelet::Kubelets;
 use crate::net::Net;
 use crate::net::tls::TlsError;
-use crate::node::NodeShape;
-use crate::object::{Key, meta_mut, meta_str};
-use crate::resource::{by_plural, find_kind};
-use crate::status::Status;
+use crate::store::object::{Key, meta_mut, meta_str};
+use crate::store::resource::{by_plural, find_kind};
+use crate::store::status::Status;
 use crate::store::{Edit, Store};
 
 pub(crate) struct Inner {
@@ -111,7 +111,7 @@ impl Sim {
 
     /// The CA certificate that clients must trust now; none for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
-        self.inner.net.tls.as_ref().map(super::net::tls::Tls::ca_pem)
+        self.inner.net.tls.as_ref().map(|tls| tls.ca_pem())
     }
 
     /// The administrator's kubeconfig. Ask again after a CA rotation.
@@ -199,9 +199,9 @@ impl Sim {
                 None => (None, None),
             };
             let meta = meta_mut(&mut object);
-            meta.entry("uid").or_insert_with(|| json!(uid.unwrap_or_else(crate::object::uuid)));
+            meta.entry("uid").or_insert_with(|| json!(uid.unwrap_or_else(crate::store::object::uuid)));
             meta.entry("creationTimestamp")
-                .or_insert_with(|| json!(created.unwrap_or_else(crate::time::now)));
+                .or_insert_with(|| json!(created.unwrap_or_else(crate::store::time::now)));
             Ok(Edit::Put(object))
         })?;
         stored.map(|o| o.value.clone()).ok_or_else(Status::no_resource)

@@ -246,8 +246,8 @@ impl<'a, Changed> Follower<'a, Changed> {
                 tracing::warn!(
                     service = service.map(tracing::field::display),
                     error,
-                    "not allowed to watch the Service's EndpointSlices: its check fails open; the rights are in \
-                     manifests/components/services"
+                    "not allowed to watch the Service's EndpointSlices: its check goes by what was known last, or \
+                     passes; the rights are in manifests/components/services"
                 );
             }
             (Stream::Lease, Reason::Forbidden) => tracing::warn!(

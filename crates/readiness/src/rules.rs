@@ -98,17 +98,16 @@ impl Policy {
         }
     }
 
-    /// The `service:` check of a watched Service.
+    /// The `service:` check of a watched Service. Stale facts hold as fresh ones do: a node without an endpoint drops what
+    /// it gets, so that failing open would send most of the traffic to nodes that can't serve it. A Service of which
+    /// nothing was ever known gets the benefit of the doubt.
     pub fn service(&self, facts: Option<&ServiceFacts>, stale: bool) -> Outcome {
-        let known = |facts: &ServiceFacts| match facts.local_endpoints {
-            0 => Outcome::Fail(NO_LOCAL_ENDPOINTS.to_owned()),
-            _ => Outcome::Pass,
-        };
         match (stale, self.on_stale) {
-            (true, OnStale::Ready) => Outcome::Pass,
             (true, OnStale::NotReady) => Outcome::Fail(CACHE_STALE.to_owned()),
-            // What was known last is held, as a drain signal is.
-            (true, OnStale::KeepDrain) | (false, _) => facts.map_or(Outcome::Pass, known),
+            _ if facts.is_some_and(|facts| facts.local_endpoints == 0) => {
+                Outcome::Fail(NO_LOCAL_ENDPOINTS.to_owned())
+            }
+            _ => Outcome::Pass,
         }
     }
 

@@ -4,15 +4,15 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::request::{Query, Target};
-use super::respond::{self, Reply};
 use super::write::Writing;
 use super::{Api, read};
-use crate::object::{Key, Obj, Object, meta_mut, meta_str};
-use crate::resource::{RESOURCES, Resource, by_plural};
-use crate::selector::{Selector, labels_match};
-use crate::status::Status;
+use crate::store::object::{Key, Obj, Object, meta_mut, meta_str};
+use crate::store::resource::{RESOURCES, Resource, by_plural};
+use crate::store::selector::{Selector, labels_match};
+use crate::store::status::Status;
 use crate::store::{Edit, View};
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{Query, Target};
 
 /// `DeleteOptions`, from body and query.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Options {
             json!({})
         } else {
             serde_json::from_slice(body)
-                .map_err(|error| Status::bad_request(crate::patch::json_error(&error, body)))?
+                .map_err(|error| Status::bad_request(crate::writes::patch::json_error(&error, body)))?
         };
         Ok(Self::of(query, &value))
     }
@@ -74,7 +74,7 @@ pub(crate) fn delete(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
         return Ok(read::one(&object, writing.format, StatusCode::OK));
     }
     let uid = object.meta("uid").unwrap_or_default();
-    Ok(respond::status(&Status::deleted(writing.resource.subject(&key.name), uid)))
+    Ok(reply::status(&Status::deleted(writing.resource.subject(&key.name), uid)))
 }
 
 /// Removes an object that `may` go, or marks it when finalizers hold it. Returns it and whether it is
@@ -102,7 +102,7 @@ fn remove(
         }
         let mut marked = old.value.clone();
         let meta = meta_mut(&mut marked);
-        meta.insert("deletionTimestamp".to_owned(), crate::time::now().into());
+        meta.insert("deletionTimestamp".to_owned(), crate::store::time::now().into());
         meta.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
         Ok(Edit::Put(marked))
     })?;
@@ -112,7 +112,8 @@ fn remove(
     }
     let mut shown = object.value.clone();
     if resource.plural == "namespaces" && !held {
-        crate::object::child_mut(&mut shown, "status").insert("phase".to_owned(), json!("Terminating"));
+        crate::store::object::child_mut(&mut shown, "status")
+            .insert("phase".to_owned(), json!("Terminating"));
         return Ok((Object::new(resource, key.clone(), object.version, shown), true));
     }
     Ok((object, !held))
@@ -173,7 +174,7 @@ pub(crate) fn collection(
         out.extend_from_slice(&object.rest());
     }
     out.extend_from_slice(b"]}\n");
-    Ok(respond::json(StatusCode::OK, out))
+    Ok(reply::json(StatusCode::OK, out))
 }
 
 /// POST of an Eviction: a deletion that disruption budgets may refuse.
@@ -190,7 +191,7 @@ pub(crate) fn evict(api: &Api, target: &Target, query: &Query, body: &Bytes) -> 
     let options = Options::of(query, eviction.get("deleteOptions").unwrap_or(&empty));
     // Under one lock: of two evictions at once, the second sees what the first has taken.
     remove(api, by_plural("pods"), &Key::new(&*target.namespace, name), &options, within_budgets)?;
-    Ok(respond::status(&Status::created()))
+    Ok(reply::status(&Status::created()))
 }
 
 fn within_budgets(all: &View<'_>, pod: &Obj) -> Result<(), Status> {

@@ -1,10 +1,10 @@
 //! The API server's request path: who, may they, what, and the answer.
 
+pub(crate) mod auth;
+mod bookmark;
 pub(crate) mod delete;
 mod paths;
 pub(crate) mod read;
-pub(crate) mod request;
-pub(crate) mod respond;
 pub(crate) mod review;
 pub(crate) mod watch;
 pub(crate) mod write;
@@ -18,14 +18,15 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
-use crate::auth::{Tokens, User};
+use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
-use crate::fault::{Effect, Facts, Faults};
-use crate::resource::{self, REVIEWS};
-use crate::status::Status;
+use crate::faults::etcd::Etcd;
+use crate::faults::{Effect, Facts, Faults};
 use crate::store::Store;
-use request::{Query, Route, Target};
-use respond::Reply;
+use crate::store::resource::{self, REVIEWS};
+use crate::store::status::Status;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{Query, Route, Target};
 use write::Writing;
 
 /// The API server's limit for request bodies.
@@ -56,16 +57,19 @@ pub(crate) struct Settings {
     pub lifecycle: bool,
 }
 
-/// The simulated API server, without its sockets.
+/// The simulated API server, without its sockets. Clones are other servers on the same etcd.
+#[derive(Clone)]
 pub(crate) struct Api {
     /// All objects.
     pub store: Arc<Store>,
     /// Who may come in.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     /// Fault switches.
-    pub faults: Faults,
+    pub faults: Arc<Faults>,
     /// Counters.
     pub counters: Arc<Counters>,
+    /// Its link to etcd.
+    pub etcd: Arc<Etcd>,
     /// Settings.
     pub settings: Settings,
     /// The flow schema and priority level that all requests are said to have.
@@ -136,13 +140,15 @@ impl Api {
         asked.effects = self.faults.on_request(&asked.facts());
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
-        let mut reply = outcome.unwrap_or_else(|status| respond::status(&status));
+        let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
         if asked.method == Method::HEAD {
-            *reply.body_mut() = respond::nothing();
+            *reply.body_mut() = reply::nothing();
         }
-        count.answered(reply.status().as_u16());
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
+        }
         self.stamp(&mut reply);
-        crate::spoil::reply(reply, &asked.effects)
+        crate::faults::body::reply(reply, &asked.effects)
     }
 
     async fn answer(
@@ -156,7 +162,7 @@ impl Api {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Effect::Hang => std::future::pending().await,
                 Effect::Status { code: 429, retry_after } => {
-                    return Ok(respond::too_many_requests(*retry_after));
+                    return Ok(reply::too_many_requests(*retry_after));
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -175,6 +181,9 @@ impl Api {
                 if refused || !user.may_path(path) {
                     let verb = asked.method.as_str().to_lowercase();
                     return Err(Status::forbidden_path(&user.name, &verb, path));
+                }
+                if let Some(reply) = self.etcd.health(path).await {
+                    return Ok(reply);
                 }
                 Ok(paths::reply(&asked.method, &asked.headers, &asked.query, path))
             }
@@ -204,7 +213,7 @@ impl Api {
         if other.is_empty() {
             return Ok(user);
         }
-        let ask = crate::auth::Ask {
+        let ask = crate::api::auth::Ask {
             verb: "impersonate",
             group: "",
             resource: "users",
@@ -235,7 +244,7 @@ impl Api {
                 headers.entry(HeaderName::from_static(name)).or_insert(value);
             }
         };
-        set("audit-id", &crate::object::uuid());
+        set("audit-id", &crate::store::object::uuid());
         set("cache-control", "no-cache, private");
         // Flow control comes after authentication: a 401 never gets there.
         if !unauthorized {
@@ -265,7 +274,7 @@ impl Api {
         });
         let Some(resource) = resource else {
             let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
-            return if known { Err(Status::no_resource()) } else { Ok(respond::plain_not_found()) };
+            return if known { Err(Status::no_resource()) } else { Ok(reply::plain_not_found()) };
         };
         let evicts = target.subresource == "eviction";
         let named = !target.name.is_empty();
@@ -285,7 +294,7 @@ impl Api {
         if !allowed {
             return Err(Status::method_not_allowed());
         }
-        let format = respond::format(asked.text(&ACCEPT))?;
+        let format = reply::format(asked.text(&ACCEPT))?;
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,
@@ -294,6 +303,7 @@ impl Api {
         }
         let media_type = asked.text(&CONTENT_TYPE);
         let body = self.body(asked, body).await?;
+        self.etcd.write(resource, query).await?;
         let writing = Writing { resource, target, query, manager: manager(asked), format };
         match asked.kind.verb.as_str() {
             "create" if evicts => delete::evict(self, target, query, &body),
@@ -319,7 +329,7 @@ impl Api {
         let media_type = asked.text(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/vnd.kubernetes.protobuf" => {
-                crate::proto::to_json(&bytes).ok_or_else(Status::undecodable)
+                crate::wire::protobuf::to_json(&bytes).ok_or_else(Status::undecodable)
             }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),

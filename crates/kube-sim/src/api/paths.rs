@@ -4,15 +4,15 @@ use http::header::{ACCEPT, HOST, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use super::header;
-use super::request::Query;
-use super::respond::{self, Reply};
-use crate::status::Status;
-use crate::{discovery, openapi};
+use crate::kubectl::{discovery, openapi};
+use crate::store::status::Status;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::Query;
 
 /// Paths that are no resources.
 pub(crate) fn reply(method: &Method, headers: &HeaderMap, query: &Query, path: &str) -> Reply {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return respond::status(&Status::method_not_allowed());
+        return reply::status(&Status::method_not_allowed());
     }
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let accept = header(headers, &ACCEPT);
@@ -31,7 +31,7 @@ pub(crate) fn reply(method: &Method, headers: &HeaderMap, query: &Query, path: &
         ["apis", group] => discovery::one_group(group),
         ["apis", group, version] => discovery::resource_list(group, version),
         ["openapi", "v3"] => {
-            return respond::typed(StatusCode::OK, "text/plain; charset=utf-8", openapi::index());
+            return reply::typed(StatusCode::OK, "text/plain; charset=utf-8", openapi::index());
         }
         ["openapi", "v3", rest @ ..] => openapi::find(&rest.join("/")),
         [""] => Some(
@@ -41,8 +41,8 @@ pub(crate) fn reply(method: &Method, headers: &HeaderMap, query: &Query, path: &
         _ => None,
     };
     match found {
-        Some(text) => respond::json(StatusCode::OK, text),
-        None => respond::plain_not_found(),
+        Some(text) => reply::json(StatusCode::OK, text),
+        None => reply::plain_not_found(),
     }
 }
 
@@ -51,7 +51,7 @@ fn aggregated(core: bool, version: &'static str) -> Reply {
         "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
     };
-    let mut reply = respond::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
+    let mut reply = reply::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
     let headers = reply.headers_mut();
     headers.insert("cache-control", HeaderValue::from_static("public"));
     let mut hash = std::hash::DefaultHasher::new();
@@ -70,7 +70,7 @@ fn health(query: &Query, parts: &[&str]) -> Reply {
     } else {
         "ok".to_owned()
     };
-    let mut reply = respond::typed(StatusCode::OK, "text/plain; charset=utf-8", text);
+    let mut reply = reply::typed(StatusCode::OK, "text/plain; charset=utf-8", text);
     reply.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     reply
 }

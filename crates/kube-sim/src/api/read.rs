@@ -9,13 +9,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Api;
-use super::request::{Query, Target};
-use super::respond::{self, Format, Reply};
-use crate::object::{Key, Obj, render};
-use crate::resource::Resource;
-use crate::selector::Selector;
-use crate::status::{Cause, Status};
-use crate::table;
+use crate::kubectl::table;
+use crate::store::object::{Key, Obj, render};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::{Cause, Status};
+use crate::wire::reply::{self, Format, Reply};
+use crate::wire::request::{Query, Target};
 
 /// How long the API server waits for its cache to reach a version.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -29,10 +29,19 @@ pub(crate) async fn get(
     format: Format,
 ) -> Result<Reply, Status> {
     let asked = version(query)?;
-    reach(api, asked).await?;
+    let cache = match api.etcd.read(resource, query, asked).await {
+        // A consistent read that etcd does not answer ends without a word, unlike a list.
+        Err(_) if query.text("resourceVersion").is_empty() => return Ok(reply::abandoned()),
+        cache => cache?,
+    };
     let key = Key::new(&*target.namespace, &*target.name);
-    let object =
-        api.store.get(resource, &key).ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
+    let found = if let Some(cache) = cache {
+        cache.get(&key)
+    } else {
+        reach(api, asked).await?;
+        api.store.get(resource, &key)
+    };
+    let object = found.ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
     Ok(one(&object, format, StatusCode::OK))
 }
 
@@ -40,13 +49,13 @@ pub(crate) async fn get(
 pub(crate) fn one(object: &Obj, format: Format, code: StatusCode) -> Reply {
     let bytes = match format {
         Format::Object => object.full(),
-        Format::Metadata => render(&respond::metadata_only(&object.value)),
+        Format::Metadata => render(&reply::metadata_only(&object.value)),
         Format::Table => {
             let head = table::head(object.resource, object.version, None, true);
             Bytes::from([head.as_slice(), &table::row(object, true), b"]}"].concat())
         }
     };
-    respond::json(code, newline(bytes))
+    reply::json(code, newline(bytes))
 }
 
 /// Go's JSON encoder ends every document with a newline.
@@ -157,7 +166,9 @@ pub(crate) async fn list(
     let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
     let asked = version(query)?;
     let token = query.text("continue");
-    let (at, mut objects, start) = if !token.is_empty() {
+    let (at, mut objects, start) = if let Some(cache) = api.etcd.read(resource, query, asked).await? {
+        (cache.version, cache.list(namespace, &selector), None)
+    } else if !token.is_empty() {
         let (at, start) = parse_token(token)?;
         match at {
             // A token without a version goes on with what there is now.
@@ -221,7 +232,7 @@ fn render_list(
             pieces.push(row.into());
         }
         pieces.push(Bytes::from_static(b"]}\n"));
-        return respond::json_pieces(pieces);
+        return reply::json_pieces(pieces);
     }
     let kind = match format {
         Format::Metadata => {
@@ -233,14 +244,14 @@ fn render_list(
     for (n, object) in objects.iter().enumerate() {
         pieces.push(Bytes::from_static(if n > 0 { b"," } else { b"" }));
         if format == Format::Metadata {
-            pieces.push(render(&respond::metadata_only(&object.value)));
+            pieces.push(render(&reply::metadata_only(&object.value)));
         } else {
             pieces.push(Bytes::from_static(b"{"));
             pieces.push(object.rest());
         }
     }
     pieces.push(Bytes::from_static(b"]}\n"));
-    respond::json_pieces(pieces)
+    reply::json_pieces(pieces)
 }
 
 /// A list's metadata.

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::request::Target;
-use super::respond::{self, Reply};
 use super::write::decode;
-use crate::auth::{Ask, User};
-use crate::object::{child_mut, meta_mut, render};
-use crate::status::Status;
+use crate::api::auth::{Ask, User};
+use crate::store::object::{child_mut, meta_mut, render};
+use crate::store::status::Status;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::Target;
 
 /// Answers a review.
 pub(crate) fn review(target: &Target, user: &User, body: &Bytes) -> Result<Reply, Status> {
@@ -40,7 +40,7 @@ pub(crate) fn review(target: &Target, user: &User, body: &Bytes) -> Result<Reply
     }
     let mut bytes = Vec::from(render(&value));
     bytes.push(b'\n');
-    Ok(respond::json(StatusCode::CREATED, bytes))
+    Ok(reply::json(StatusCode::CREATED, bytes))
 }
 
 fn access(user: &User, review: &Value) -> (bool, &'static str) {

@@ -4,17 +4,18 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::request::{Query, Target};
-use super::respond::{Format, Reply};
 use super::{Api, read};
-use crate::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
-use crate::patch::fields::{self, Write};
-use crate::patch::{self, PatchType, apply};
-use crate::resource::{Resource, by_plural};
-use crate::schema::{Shape, conform};
-use crate::status::Status;
+use crate::store::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
+use crate::store::resource::{Resource, by_plural};
+use crate::store::status::Status;
 use crate::store::{Edit, View};
-use crate::{strategy, validate};
+use crate::wire::reply::{Format, Reply};
+use crate::wire::request::{Query, Target};
+use crate::writes::apply;
+use crate::writes::managed_fields::{self, Write};
+use crate::writes::patch::{self, PatchType};
+use crate::writes::schema::{Shape, conform};
+use crate::writes::{defaults, validate};
 
 /// Everything a write needs to know of its request.
 pub(crate) struct Writing<'a> {
@@ -87,7 +88,7 @@ impl Writing<'_> {
         } else {
             meta_mut(value).remove("namespace");
         }
-        strategy::normalize(resource, value);
+        defaults::normalize(resource, value);
         Ok(())
     }
 
@@ -145,15 +146,15 @@ fn create_prepared(
     writing: &Writing<'_>,
     mut value: Value,
     operation: &'static str,
-    owned: Option<fields::Fields>,
+    owned: Option<managed_fields::Fields>,
 ) -> Result<Reply, Status> {
     let resource = writing.resource;
     namespace_exists(api, writing)?;
     validate::check(resource, &value, false)?;
-    let written = owned.unwrap_or_else(|| fields::changed(&Shape::of(resource), None, &value));
-    strategy::create(resource, &mut value, api.settings.lifecycle);
-    strategy::normalize(resource, &mut value);
-    fields::record(
+    let written = owned.unwrap_or_else(|| managed_fields::changed(&Shape::of(resource), None, &value));
+    defaults::create(resource, &mut value, api.settings.lifecycle);
+    defaults::normalize(resource, &mut value);
+    managed_fields::record(
         None,
         &mut value,
         (&written, &written),
@@ -167,7 +168,7 @@ fn create_prepared(
         if old.is_some() {
             return Err(Status::already_exists(resource.subject(&name)));
         }
-        strategy::allocate(resource, None, &mut value, others)?;
+        defaults::allocate(resource, None, &mut value, others)?;
         if writing.query.dry_run() {
             preview = Some(value);
             return Ok(Edit::Keep);
@@ -213,7 +214,7 @@ pub(crate) fn update(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
     change(api, writing, "Update", |_| Ok((value, None)))
 }
 
-type Changed = Result<(Value, Option<fields::Fields>), Status>;
+type Changed = Result<(Value, Option<managed_fields::Fields>), Status>;
 
 /// Stores what `make` makes of the current object, under all the rules of an update.
 fn change(
@@ -234,15 +235,15 @@ fn change(
         }
         same_name(resource, &new, &target.name)?;
         precondition(&new, old, subject)?;
-        strategy::update(resource, old, &mut new, writing.status_only());
-        let taken = fields::changed(&Shape::of(resource), Some(old), &new);
+        defaults::update(resource, old, &mut new, writing.status_only());
+        let taken = managed_fields::changed(&Shape::of(resource), Some(old), &new);
         let set = owned.as_ref().unwrap_or(&taken);
         validate::check(resource, &new, true)?;
         let asked_reset = new.pointer("/metadata/managedFields") == Some(&serde_json::json!([{}]));
         if asked_reset {
             meta_mut(&mut new).remove("managedFields");
         } else {
-            fields::record(
+            managed_fields::record(
                 Some(old),
                 &mut new,
                 (set, &taken),
@@ -251,7 +252,7 @@ fn change(
             );
         }
         if !writing.status_only() {
-            strategy::allocate(resource, Some(old), &mut new, others)?;
+            defaults::allocate(resource, Some(old), &mut new, others)?;
         }
         if same(old, &new) && !asked_reset {
             return Ok(Edit::Keep);
@@ -283,7 +284,7 @@ fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), Status>
 }
 
 /// The resourceVersion and UID that the client read must still be the current ones.
-fn precondition(new: &Value, old: &Value, subject: crate::status::Subject<'_>) -> Result<(), Status> {
+fn precondition(new: &Value, old: &Value, subject: crate::store::status::Subject<'_>) -> Result<(), Status> {
     let (uid, now) = (meta_str(new, "uid").unwrap_or_default(), meta_str(old, "uid").unwrap_or_default());
     if !uid.is_empty() && uid != now {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {now}");

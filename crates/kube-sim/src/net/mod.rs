@@ -1,6 +1,5 @@
 //! Sockets: the listener that can die and come back on its port, and its connections.
 
-pub(crate) mod gate;
 pub(crate) mod tls;
 
 use std::collections::HashMap;
@@ -19,7 +18,8 @@ use tokio::task::AbortHandle;
 
 use crate::api::Api;
 use crate::counters::ConnectionGuard;
-use gate::{Gate, Gated};
+use crate::faults::connection::{self, Gate, Gated};
+use crate::wire::reply::{self, Cut};
 use tls::Tls;
 
 /// A client that takes longer for its TLS handshake or request headers is not served.
@@ -49,7 +49,7 @@ struct Connection {
 pub(crate) struct Net {
     api: Arc<Api>,
     /// TLS, or plain HTTP.
-    pub tls: Option<Tls>,
+    pub tls: Option<Arc<Tls>>,
     /// Where it listens, also while it is dead.
     pub address: SocketAddr,
     max_connections: usize,
@@ -78,7 +78,7 @@ impl Net {
     /// Binds and begins to serve.
     pub(crate) fn start(
         api: Arc<Api>,
-        tls: Option<Tls>,
+        tls: Option<Arc<Tls>>,
         address: SocketAddr,
         max_connections: usize,
     ) -> io::Result<Arc<Self>> {
@@ -96,6 +96,12 @@ impl Net {
         });
         net.serve(listener);
         Ok(net)
+    }
+
+    /// Binds another port, for an API server beside this one.
+    pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
+        let address = SocketAddr::new(self.address.ip(), 0);
+        Self::start(api, self.tls.clone(), address, self.max_connections)
     }
 
     fn serve(self: &Arc<Self>, listener: TcpListener) {
@@ -169,7 +175,7 @@ impl Net {
     pub(crate) fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {
-            let _ = gate::filter_listener(&running.filter, false);
+            let _ = connection::filter_listener(&running.filter, false);
         }
         self.each_gate(Gate::open);
         self.door.send_replace(Door::Open);
@@ -183,7 +189,7 @@ impl Net {
     /// Packets of new connections vanish: connecting times out.
     pub(crate) fn blackhole_new(&self) -> io::Result<()> {
         match &*lock(&self.running) {
-            Some(running) => gate::filter_listener(&running.filter, true),
+            Some(running) => connection::filter_listener(&running.filter, true),
             None => Ok(()),
         }
     }
@@ -259,7 +265,10 @@ impl Net {
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
         let service = service_fn(|request| {
             let api = self.api.clone();
-            async move { Ok::<_, std::convert::Infallible>(api.serve(request).await) }
+            async move {
+                let reply = api.serve(request).await;
+                if reply::is_abandoned(&reply) { Err(Cut) } else { Ok(reply) }
+            }
         });
         if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
             tracing::debug!(%error, "connection ended");

@@ -33,7 +33,7 @@ pub type Responding = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answer
 
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
-/// What a check's start may take beyond the timeout of its first run. As much as nodegate-probes waits for the result, which
+/// What a check's start may take beyond the timeout of its first run. As much as nodegate-local-checks waits for the result, which
 /// a node that is short of CPU may have some hundred milliseconds late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
 

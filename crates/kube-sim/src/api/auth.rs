@@ -1,0 +1,257 @@
+//! Who asks, and whether they may: tokens, client certificates aside, and RBAC-like rules.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::status::{Status, Subject};
+
+/// One rule, as in a `PolicyRule`; `*` matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    /// API groups; `""` is the core group.
+    pub api_groups: Vec<String>,
+    /// Resources, `nodes` or `nodes/status`.
+    pub resources: Vec<String>,
+    /// Object names; empty for all.
+    pub resource_names: Vec<String>,
+    /// Only in this namespace; none for everywhere (a `ClusterRoleBinding`).
+    pub namespace: Option<String>,
+    /// Verbs.
+    pub verbs: Vec<String>,
+}
+
+impl Rule {
+    /// A rule for whole resources everywhere: `Rule::allow(&["get", "watch"], "", &["nodes"])`.
+    pub fn allow(verbs: &[&str], group: &str, resources: &[&str]) -> Self {
+        let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+        Rule {
+            api_groups: vec![group.to_owned()],
+            resources: own(resources),
+            verbs: own(verbs),
+            ..Rule::default()
+        }
+    }
+
+    /// The same rule for one namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// The same rule for one object.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.resource_names.push(name.to_owned());
+        self
+    }
+
+    fn allows(&self, ask: &Ask<'_>) -> bool {
+        let has = |list: &[String], word: &str| list.iter().any(|w| w == "*" || w == word);
+        has(&self.verbs, ask.verb)
+            && has(&self.api_groups, ask.group)
+            && has(&self.resources, &ask.full_resource())
+            && (self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == ask.name))
+            && self.namespace.as_deref().is_none_or(|n| n == ask.namespace)
+    }
+}
+
+/// One question to the authorizer.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// `get`, `list`, `watch`, …
+    pub verb: &'a str,
+    /// API group.
+    pub group: &'a str,
+    /// Plural resource.
+    pub resource: &'a str,
+    /// Subresource or empty.
+    pub subresource: &'a str,
+    /// Namespace or empty.
+    pub namespace: &'a str,
+    /// Object name or empty.
+    pub name: &'a str,
+}
+
+impl Ask<'_> {
+    fn full_resource(&self) -> String {
+        if self.subresource.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
+    }
+
+    /// The 403 for a user that may not.
+    pub fn refusal(&self, user: &str) -> Status {
+        let scope = if self.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{}\"", self.namespace)
+        };
+        let message = format!(
+            "User \"{user}\" cannot {} resource \"{}\" in API group \"{}\" {scope}",
+            self.verb,
+            self.full_resource(),
+            self.group
+        );
+        Status::forbidden(Subject { group: self.group, resource: self.resource, name: self.name }, &message)
+    }
+}
+
+/// A user behind a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// `system:serviceaccount:<namespace>:<name>` or the like.
+    pub name: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// What it may do.
+    pub rules: Vec<Rule>,
+}
+
+impl User {
+    /// A member of `system:masters`: may do everything.
+    pub fn admin() -> Self {
+        User {
+            name: "kubernetes-admin".to_owned(),
+            groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
+            rules: Vec::new(),
+        }
+    }
+
+    /// Nobody.
+    pub fn anonymous() -> Self {
+        User {
+            name: "system:anonymous".to_owned(),
+            groups: vec!["system:unauthenticated".to_owned()],
+            rules: Vec::new(),
+        }
+    }
+
+    /// A `ServiceAccount` with rules.
+    pub fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
+        User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ],
+            rules,
+        }
+    }
+
+    fn is_master(&self) -> bool {
+        self.groups.iter().any(|g| g == "system:masters")
+    }
+
+    /// Whether this user may.
+    pub fn may(&self, ask: &Ask<'_>) -> bool {
+        // Anybody may ask about themselves (system:basic-user).
+        let review = ask.verb == "create" && ask.resource.starts_with("selfsubject");
+        self.is_master()
+            || (review && self.groups.iter().any(|g| g == "system:authenticated"))
+            || self.rules.iter().any(|rule| rule.allows(ask))
+    }
+
+    /// Whether this user may read a path that is no resource: health and version are public,
+    /// discovery is for everyone who has logged in.
+    pub fn may_path(&self, path: &str) -> bool {
+        let public = ["/healthz", "/livez", "/readyz", "/version"];
+        let discovery = ["/api", "/apis", "/openapi"];
+        let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
+        self.is_master()
+            || public.iter().any(&under)
+            || (self.groups.iter().any(|g| g == "system:authenticated") && discovery.iter().any(under))
+    }
+}
+
+/// Which token is who. Changed while clients are connected, as token rotation does.
+#[derive(Debug)]
+pub struct Tokens {
+    users: Mutex<HashMap<String, User>>,
+}
+
+impl Tokens {
+    /// Starts with one token for the administrator.
+    pub fn new(admin: &str) -> Self {
+        Tokens { users: Mutex::new(HashMap::from([(admin.to_owned(), User::admin())])) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, User>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a token in as this user (again, or with other rules).
+    pub fn set(&self, token: &str, user: User) {
+        self.lock().insert(token.to_owned(), user);
+    }
+
+    /// Refuses a token from now on, and returns who it was.
+    pub fn revoke(&self, token: &str) -> Option<User> {
+        self.lock().remove(token)
+    }
+
+    /// Takes a user's rules away; an empty list forbids everything.
+    pub fn set_rules(&self, token: &str, rules: Vec<Rule>) -> bool {
+        self.lock().get_mut(token).map(|user| user.rules = rules).is_some()
+    }
+
+    /// The rules of a user by name, for impersonation.
+    pub fn rules_of(&self, name: &str) -> Vec<Rule> {
+        self.lock().values().find(|user| user.name == name).map(|user| user.rules.clone()).unwrap_or_default()
+    }
+
+    /// The user behind a token.
+    pub fn user(&self, token: &str) -> Option<User> {
+        self.lock().get(token).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_as_captured() {
+        let ask = Ask {
+            verb: "watch",
+            group: "",
+            resource: "nodes",
+            subresource: "",
+            namespace: "",
+            name: "lab-node",
+        };
+        let user = User::service_account("cap", "viewer", Vec::new());
+        assert!(!user.may(&ask));
+        let body = serde_json::to_string(&ask.refusal(&user.name)).expect("json");
+        assert_eq!(
+            body,
+            include_str!("../../fixtures/err-403-serviceaccount.http").lines().last().expect("a body")
+        );
+    }
+
+    #[test]
+    fn rules_narrow_by_name_and_namespace() {
+        let rule = Rule::allow(&["get"], "coordination.k8s.io", &["leases"])
+            .in_namespace("kube-node-lease")
+            .named("a");
+        let user = User::service_account("n", "s", vec![rule]);
+        let ask = Ask {
+            verb: "get",
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: "",
+            namespace: "kube-node-lease",
+            name: "a",
+        };
+        assert!(user.may(&ask));
+        assert!(!user.may(&Ask { name: "b", ..ask }));
+        assert!(!user.may(&Ask { namespace: "x", ..ask }));
+        assert!(!user.may(&Ask { verb: "watch", ..ask }));
+    }
+}

@@ -1,0 +1,5 @@
+//! What a cluster has besides its API server.
+
+pub(crate) mod kubelet;
+pub(crate) mod node;
+pub(crate) mod node_controller;

@@ -1,0 +1,154 @@
+//! Nodes that look like nodes: the shape of a captured one, with a settable weight.
+
+use serde_json::{Value, json};
+
+use crate::store::time::now;
+
+/// How a made node looks.
+#[derive(Clone, Debug)]
+pub struct NodeShape {
+    /// Roughly how many bytes its JSON has; a node that runs many images has 20 kB.
+    pub bytes: usize,
+    /// Whether it is Ready.
+    pub ready: bool,
+}
+
+impl Default for NodeShape {
+    fn default() -> Self {
+        NodeShape { bytes: 4_000, ready: true }
+    }
+}
+
+/// The conditions that every kubelet posts.
+const CONDITIONS: [(&str, &str, &str); 3] = [
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+];
+
+/// A node as a kubelet registers it. `index` makes its address unique.
+pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
+    let (now, id) = (now(), crate::store::object::uuid().replace('-', ""));
+    let mut conditions: Vec<Value> = CONDITIONS
+        .iter()
+        .map(|(kind, reason, message)| {
+            json!({"type": kind, "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
+        })
+        .collect();
+    conditions.push(ready_condition(shape.ready, &now));
+    let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
+    let resources = json!({"cpu": "8", "ephemeral-storage": "264212084Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "memory": "32684092Ki", "pods": "110"});
+    let mut node = json!({
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "beta.kubernetes.io/arch": "amd64",
+                "beta.kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+            },
+            "annotations": {
+                "node.alpha.kubernetes.io/ttl": "0",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": conditions,
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "machineID": id, "systemUUID": id, "bootID": crate::store::object::uuid(),
+                "kernelVersion": "6.12.44", "osImage": "Debian GNU/Linux 12 (bookworm)",
+                "containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.0",
+                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+            },
+            "images": [],
+        },
+    });
+    let base = node.to_string().len();
+    let mut images = Vec::new();
+    let mut size = base + 700;
+    while size < shape.bytes {
+        let digest = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
+        let repository = format!("registry.example.com/team-{}/service-{}", fastrand::u8(..), images.len());
+        let image = json!({
+            "names": [format!("{repository}@sha256:{digest}"), format!("{repository}:v1.{}.0", fastrand::u8(..))],
+            "sizeBytes": fastrand::u64(1_000_000..900_000_000),
+        });
+        size += image.to_string().len() + 1;
+        images.push(image);
+    }
+    if let Some(slot) = node.pointer_mut("/status/images") {
+        *slot = Value::Array(images);
+    }
+    node
+}
+
+/// The Ready condition as the kubelet posts it.
+pub(crate) fn ready_condition(ready: bool, now: &str) -> Value {
+    if ready {
+        json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletReady", "message": "kubelet is posting ready status"})
+    } else {
+        json!({"type": "Ready", "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletNotReady", "message": "container runtime network not ready: NetworkReady=false"})
+    }
+}
+
+/// The status of a Node that says nothing: Go prints these fields even when they are empty.
+pub(crate) fn blank_status() -> Value {
+    json!({
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": {
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "", "architecture": "",
+        },
+    })
+}
+
+/// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
+/// when the status does.
+pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
+    let now = now();
+    let status_map = crate::store::object::child_mut(node, "status");
+    let conditions = status_map.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let mut fresh = json!({
+        "type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now,
+        "reason": reason, "message": message,
+    });
+    match conditions.iter_mut().find(|c| c.get("type").and_then(Value::as_str) == Some(kind)) {
+        Some(old) => {
+            if old.get("status") == fresh.get("status")
+                && let (Some(map), Some(time)) = (fresh.as_object_mut(), old.get("lastTransitionTime"))
+            {
+                map.insert("lastTransitionTime".to_owned(), time.clone());
+            }
+            *old = fresh;
+        }
+        None => conditions.push(fresh),
+    }
+}
+
+/// The status of a condition, if it is there.
+pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = node.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
+    found.get("status")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heavy_node_has_the_asked_weight() {
+        let weight = make("a", 1, &NodeShape { bytes: 20_000, ready: true }).to_string().len();
+        assert!((18_000..22_000).contains(&weight), "{weight}");
+    }
+}

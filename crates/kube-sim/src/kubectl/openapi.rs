@@ -1,0 +1,165 @@
+//! `OpenAPI` v3, as far as kubectl reads it: which fields exist, which lists merge, and that patches
+//! take `fieldValidation`.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use serde_json::{Map, Value, json};
+
+use crate::store::resource::{GROUPS, RESOURCES, Resource};
+use crate::writes::schema::{Merge, Shape, TYPES};
+
+fn path_of(group: &str) -> String {
+    if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") }
+}
+
+/// `/openapi/v3`: where the documents are.
+pub(crate) fn index() -> String {
+    let mut paths = Map::new();
+    for group in GROUPS {
+        let path = path_of(group);
+        let mut hash = DefaultHasher::new();
+        document(group).to_string().hash(&mut hash);
+        let url = format!("/openapi/v3/{path}?hash={:016X}", hash.finish());
+        paths.insert(path, json!({"serverRelativeURL": url}));
+    }
+    json!({"paths": paths}).to_string()
+}
+
+/// The document behind `/openapi/v3/<path>`.
+pub(crate) fn find(path: &str) -> Option<String> {
+    GROUPS.iter().find(|g| path_of(g) == path).map(|g| document(g).to_string())
+}
+
+fn type_name(resource: &Resource, name: &str) -> String {
+    match (name, resource.group) {
+        ("ObjectMeta" | "OwnerReference" | "LabelSelector", _) => {
+            format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")
+        }
+        (_, "") => format!("io.k8s.api.core.v1.{name}"),
+        (_, group) => format!("io.k8s.api.{}.v1.{name}", group.split('.').next().unwrap_or_default()),
+    }
+}
+
+fn document(group: &str) -> Value {
+    let (mut paths, mut schemas) = (Map::new(), Map::new());
+    for resource in RESOURCES.iter().filter(|r| r.group == group) {
+        add_type(resource, resource.kind, &mut schemas);
+        let id = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+        if let Some(map) = schemas.get_mut(&type_name(resource, resource.kind)).and_then(Value::as_object_mut)
+        {
+            map.insert("x-kubernetes-group-version-kind".to_owned(), json!([id]));
+        }
+        let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let base = format!("/{}/{scope}{}", path_of(group), resource.plural);
+        paths.insert(
+            base.clone(),
+            json!({
+                "get": operation(resource, &id, "list", &[]),
+                "post": operation(resource, &id, "post", &WRITE),
+                "delete": operation(resource, &id, "deletecollection", &["dryRun"]),
+            }),
+        );
+        paths.insert(
+            format!("{base}/{{name}}"),
+            json!({
+                "get": operation(resource, &id, "get", &[]),
+                "put": operation(resource, &id, "put", &WRITE),
+                "patch": operation(resource, &id, "patch", &WRITE),
+                "delete": operation(resource, &id, "delete", &["dryRun"]),
+            }),
+        );
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })
+}
+
+const WRITE: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
+
+fn operation(resource: &Resource, id: &Value, action: &str, parameters: &[&str]) -> Value {
+    let parameter =
+        |name: &&str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let parameters: Vec<Value> = parameters.iter().map(parameter).collect();
+    let mut operation = json!({
+        "description": format!("{action} {}", resource.kind),
+        "operationId": format!("{action}{}", resource.kind),
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": id,
+    });
+    let body = json!({"schema": {"type": "object"}});
+    let types: &[&str] = match action {
+        "patch" => &[
+            "application/apply-patch+yaml",
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ],
+        "post" | "put" => &["*/*"],
+        _ => return operation,
+    };
+    let content: Map<String, Value> = types.iter().map(|t| ((*t).to_owned(), body.clone())).collect();
+    if let Some(map) = operation.as_object_mut() {
+        map.insert("requestBody".to_owned(), json!({"content": content, "required": true}));
+    }
+    operation
+}
+
+fn add_type(resource: &Resource, name: &str, schemas: &mut Map<String, Value>) {
+    let full = type_name(resource, name);
+    let Some(kind) = TYPES.get(name).filter(|_| !schemas.contains_key(&full)) else { return };
+    schemas.insert(full.clone(), Value::Null);
+    let mut properties = Map::new();
+    for (field, shape) in &kind.fields {
+        properties.insert((*field).to_owned(), schema(resource, shape, schemas));
+    }
+    let mut value = json!({"type": "object", "description": format!("{name} of Kubernetes, as far as it is simulated."), "properties": properties});
+    if let (true, Some(map)) = (kind.open, value.as_object_mut()) {
+        map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+    }
+    schemas.insert(full, value);
+}
+
+fn schema(resource: &Resource, shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
+    match shape {
+        Shape::String => json!({"type": "string"}),
+        Shape::Time => json!({"type": "string", "format": "date-time"}),
+        Shape::Bool => json!({"type": "boolean"}),
+        Shape::Int => json!({"type": "integer", "format": "int64"}),
+        Shape::Any => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        Shape::Map | Shape::Quantities => {
+            json!({"type": "object", "additionalProperties": {"type": "string", "default": ""}})
+        }
+        Shape::Named(name) => {
+            add_type(resource, name, schemas);
+            let reference = format!("#/components/schemas/{}", type_name(resource, name));
+            json!({"allOf": [{"$ref": reference}], "default": {}})
+        }
+        Shape::List(item, merge) => {
+            let mut list = json!({"type": "array", "items": schema(resource, item, schemas)});
+            if let Some(map) = list.as_object_mut() {
+                match merge {
+                    Merge::Replace => {
+                        map.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
+                    }
+                    Merge::Set => {
+                        map.insert("x-kubernetes-list-type".to_owned(), json!("set"));
+                        map.insert("x-kubernetes-patch-strategy".to_owned(), json!("merge"));
+                    }
+                    Merge::Key(key) => {
+                        map.insert("x-kubernetes-list-type".to_owned(), json!("map"));
+                        map.insert("x-kubernetes-list-map-keys".to_owned(), json!([key]));
+                        map.insert("x-kubernetes-patch-merge-key".to_owned(), json!(key));
+                        map.insert("x-kubernetes-patch-strategy".to_owned(), json!("merge"));
+                    }
+                }
+            }
+            list
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! All objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
+
+pub(crate) mod escape;
+pub(crate) mod limits;
+pub(crate) mod object;
+pub(crate) mod resource;
+pub(crate) mod selector;
+pub(crate) mod status;
+pub(crate) mod time;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::journal::Journal;
+use crate::store::limits::Limits;
+use crate::store::object::{Key, Obj, Object, meta_mut};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::Status;
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Change {
+    /// The resourceVersion the change made.
+    pub version: u64,
+    /// The object after it; for a deletion its last state with the new version.
+    pub object: Obj,
+    /// The object before it.
+    pub old: Option<Obj>,
+    /// Whether the object is gone.
+    pub deleted: bool,
+}
+
+/// What a watcher is fed.
+#[derive(Clone, Debug)]
+pub enum Feed {
+    /// A change of the watched resource.
+    Change(Arc<Change>),
+    /// The window was compacted under the watch: it ends with 410.
+    Expired(u64),
+    /// The watch is to end without a word.
+    Close,
+}
+
+/// What a write does with the object it was shown.
+pub enum Edit {
+    /// Stores this.
+    Put(Value),
+    /// Deletes the object.
+    Remove,
+    /// Leaves it alone.
+    Keep,
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With everything there is, then changes.
+    Everything,
+    /// With changes after this version.
+    After(u64),
+}
+
+/// A running watch: what it begins with, and its feed.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Objects to send first.
+    pub initial: Vec<Obj>,
+    /// Changes that happened after the start version.
+    pub replay: Vec<Arc<Change>>,
+    /// The store's version when the watch began.
+    pub version: u64,
+    /// What follows. Closed when the watcher was too slow.
+    pub feed: mpsc::Receiver<Feed>,
+}
+
+struct Slot {
+    namespace: Option<String>,
+    feed: mpsc::Sender<Feed>,
+}
+
+/// Watchers of a resource: those of one name, and those of all.
+#[derive(Default)]
+struct Slots {
+    by_name: HashMap<String, Vec<Slot>>,
+    all: Vec<Slot>,
+}
+
+/// The remembered changes of one resource.
+#[derive(Default)]
+struct Window {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+    /// Changes up to this version are forgotten.
+    compacted: u64,
+}
+
+struct State {
+    version: u64,
+    /// Changes of all resources up to this version are forgotten.
+    compacted: u64,
+    /// Watches begun so far; now and then the dead ones are cleared away.
+    begun: u64,
+    objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
+    count: usize,
+    history: HashMap<&'static str, Window>,
+    watchers: HashMap<&'static str, Slots>,
+    journal: Option<Journal>,
+}
+
+/// All objects as an edit finds them, while nobody else can write.
+pub(crate) struct View<'a>(&'a State);
+
+impl View<'_> {
+    /// All objects of a resource (in one namespace).
+    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
+        self.0.select(resource, namespace, &Selector::default())
+    }
+}
+
+/// The store. Every write goes through [`Store::write_among`].
+pub struct Store {
+    state: Mutex<State>,
+    limits: Limits,
+}
+
+impl Store {
+    /// An empty store. Versions start where a young real cluster's stand.
+    pub fn new(limits: Limits) -> Self {
+        let state = State {
+            version: 300,
+            compacted: 300,
+            objects: HashMap::new(),
+            count: 0,
+            begun: 0,
+            history: HashMap::new(),
+            watchers: HashMap::new(),
+            journal: None,
+        };
+        Store { state: Mutex::new(state), limits }
+    }
+
+    /// Loads what a journal holds and writes every further change into it.
+    pub fn attach(&self, mut journal: Journal) -> std::io::Result<()> {
+        let loaded = journal.load()?;
+        let mut state = self.lock();
+        for (resource, key, version, value) in loaded.objects {
+            let object = Object::new(resource, key.clone(), version, value);
+            if state.objects.entry(resource.plural).or_default().insert(key, object).is_none() {
+                state.count += 1;
+            }
+        }
+        state.version = state.version.max(loaded.version);
+        state.compacted = state.version;
+        let all = state.objects.values().flat_map(BTreeMap::values).cloned().collect::<Vec<_>>();
+        journal.rewrite(&all, state.version)?;
+        state.journal = Some(journal);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A writer that panicked left the maps as they were: nothing is half-written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The current resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Versions up to this one can no longer be watched from.
+    pub fn compacted(&self) -> u64 {
+        self.lock().compacted
+    }
+
+    /// One object.
+    pub fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
+        self.lock().objects.get(resource.plural)?.get(key).cloned()
+    }
+
+    /// All matching objects in key order, and the version they were read at.
+    pub fn list(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> (u64, Vec<Obj>) {
+        let state = self.lock();
+        (state.version, state.select(resource, namespace, selector))
+    }
+
+    /// As [`Store::list`], as it was at an older version. `None` if that is compacted.
+    pub fn list_at(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+        version: u64,
+    ) -> Option<Vec<Obj>> {
+        let state = self.lock();
+        if version < state.oldest(resource) {
+            return None;
+        }
+        let mut then = state.objects.get(resource.plural).cloned().unwrap_or_default();
+        for change in state.changes(resource).rev().take_while(|c| c.version > version) {
+            match &change.old {
+                Some(old) => then.insert(change.object.key.clone(), old.clone()),
+                None => then.remove(&change.object.key),
+            };
+        }
+        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        Some(then.values().filter(fits).cloned().collect())
+    }
+
+    /// Shows `edit` the object and does what it says. Returns the object as it is then (or was
+    /// last) and whether anything changed. The lock is held: `edit` only computes.
+    pub fn write(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
+    ) -> Result<(Option<Obj>, bool), Status> {
+        self.write_among(resource, key, |_, old| edit(old))
+    }
+
+    /// As [`Store::write`], for an edit that depends on other objects, too.
+    pub(crate) fn write_among(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
+    ) -> Result<(Option<Obj>, bool), Status> {
+        let mut state = self.lock();
+        let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
+        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
+            Edit::Keep => return Ok((old, false)),
+            Edit::Put(value) => (value, false),
+            Edit::Remove => match &old {
+                Some(old) => (old.value.clone(), true),
+                None => return Ok((None, false)),
+            },
+        };
+        let version = state.version + 1;
+        meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+        let object = Object::new(resource, key.clone(), version, value);
+        if !deleted {
+            if object.weight() > self.limits.object_bytes {
+                return Err(Status::too_large("etcdserver: request is too large"));
+            }
+            if old.is_none() && state.count >= self.limits.objects {
+                return Err(Status::failure(
+                    http::StatusCode::INSUFFICIENT_STORAGE,
+                    "InternalError",
+                    "etcdserver: mvcc: database space exceeded",
+                ));
+            }
+        }
+        state.version = version;
+        let all = state.objects.entry(resource.plural).or_default();
+        if deleted {
+            all.remove(key);
+            state.count -= 1;
+        } else if all.insert(key.clone(), object.clone()).is_none() {
+            state.count += 1;
+        }
+        state.commit(Change { version, object: object.clone(), old, deleted }, &self.limits);
+        Ok((Some(object), true))
+    }
+
+    /// Starts a watch. `Err` if the start version is compacted; it names the oldest one that is not.
+    pub fn watch(
+        &self,
+        resource: &'static Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+        start: Start,
+    ) -> Result<Subscription, u64> {
+        let mut state = self.lock();
+        let (mut initial, mut replay) = (Vec::new(), Vec::new());
+        match start {
+            Start::Everything => initial = state.select(resource, namespace, selector),
+            Start::After(version) if version < state.oldest(resource) => return Err(state.oldest(resource)),
+            Start::After(version) => {
+                let ours = |c: &&Arc<Change>| {
+                    c.version > version && namespace.is_none_or(|n| c.object.key.namespace == n)
+                };
+                replay = state.changes(resource).filter(ours).cloned().collect();
+            }
+        }
+        let (sender, feed) = mpsc::channel(self.limits.watch_queue);
+        state.begun += 1;
+        let clear = state.begun.is_multiple_of(1_024);
+        let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
+        let slots = state.watchers.entry(resource.plural).or_default();
+        if clear {
+            // Names that nobody watches any more would otherwise stay for ever.
+            slots.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
+        }
+        if let Some(name) = selector.name() {
+            // Watches of one name come and go; their slots are cleared when they are found closed.
+            let same = slots.by_name.entry(name.to_owned()).or_default();
+            same.retain(|s| !s.feed.is_closed());
+            same.push(slot);
+        } else {
+            slots.all.retain(|s| !s.feed.is_closed());
+            slots.all.push(slot);
+        }
+        Ok(Subscription { initial, replay, version: state.version, feed })
+    }
+
+    /// Forgets all changes, as etcd's compaction does. With `cut`, running watches end with 410.
+    pub fn compact(&self, cut: bool) {
+        let mut state = self.lock();
+        state.history.clear();
+        state.compacted = state.version;
+        let version = state.version;
+        if cut {
+            state.tell_all(None, &Feed::Expired(version));
+        }
+    }
+
+    /// Ends the running watches of a resource (of all, if none is named).
+    pub fn close_watches(&self, resource: Option<&str>) {
+        self.lock().tell_all(resource, &Feed::Close);
+    }
+
+    /// Jumps the version ahead, as if others had written a lot elsewhere in the cluster.
+    pub fn skip_versions(&self, by: u64) {
+        self.lock().version += by;
+    }
+}
+
+impl State {
+    fn oldest(&self, resource: &Resource) -> u64 {
+        self.history.get(resource.plural).map_or(0, |w| w.compacted).max(self.compacted)
+    }
+
+    fn changes(&self, resource: &Resource) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
+        self.history.get(resource.plural).into_iter().flat_map(|w| &w.changes)
+    }
+
+    fn select(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
+        let Some(all) = self.objects.get(resource.plural) else { return Vec::new() };
+        if let (Some(name), Some(namespace)) =
+            (selector.name(), namespace.or((!resource.namespaced).then_some("")))
+        {
+            let one = all.get(&Key::new(namespace, name));
+            return one.filter(|o| selector.matches(o)).cloned().into_iter().collect();
+        }
+        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        all.values().filter(fits).cloned().collect()
+    }
+
+    fn commit(&mut self, change: Change, limits: &Limits) {
+        if let Some(journal) = &mut self.journal {
+            journal.append(&change);
+            if journal.is_long() {
+                let alive: Vec<Obj> = self.objects.values().flat_map(BTreeMap::values).cloned().collect();
+                if let Err(error) = journal.rewrite(&alive, self.version) {
+                    tracing::warn!(%error, "could not rewrite the state file");
+                }
+            }
+        }
+        let window = self.history.entry(change.object.resource.plural).or_default();
+        window.bytes += change.object.weight();
+        let change = Arc::new(change);
+        window.changes.push_back(change.clone());
+        while window.changes.len() > limits.history || window.bytes > limits.history_bytes {
+            let Some(gone) = window.changes.pop_front() else { break };
+            window.bytes = window.bytes.saturating_sub(gone.object.weight());
+            window.compacted = gone.version;
+        }
+        let Some(slots) = self.watchers.get_mut(change.object.resource.plural) else { return };
+        let key = &change.object.key;
+        // A full queue cuts the watcher off: its sender is dropped, its stream ends.
+        let deliver = |slot: &Slot| {
+            if slot.namespace.as_deref().is_some_and(|n| n != key.namespace) {
+                return !slot.feed.is_closed();
+            }
+            slot.feed.try_send(Feed::Change(change.clone())).is_ok()
+        };
+        slots.all.retain(deliver);
+        if let Some(same) = slots.by_name.get_mut(&key.name) {
+            same.retain(deliver);
+            if same.is_empty() {
+                slots.by_name.remove(&key.name);
+            }
+        }
+    }
+
+    fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
+        for (plural, slots) in &mut self.watchers {
+            if resource.is_none_or(|r| r == *plural) {
+                for slot in slots.all.drain(..).chain(slots.by_name.drain().flat_map(|(_, s)| s)) {
+                    let _ = slot.feed.try_send(feed.clone());
+                }
+            }
+        }
+    }
+}

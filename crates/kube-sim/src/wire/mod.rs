@@ -1,0 +1,5 @@
+//! Requests as they come in and answers as they go out.
+
+pub(crate) mod protobuf;
+pub(crate) mod reply;
+pub(crate) mod request;

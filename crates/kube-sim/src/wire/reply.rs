@@ -1,0 +1,191 @@
+//! Responses: bodies, headers, and what the client accepts.
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use serde_json::{Value, json};
+
+use crate::store::status::Status;
+
+/// The stream was cut on purpose; hyper then drops the connection (or resets the stream).
+#[derive(Debug, thiserror::Error)]
+#[error("stream cut by a fault switch")]
+pub(crate) struct Cut;
+
+/// Any response body.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Cut>;
+
+/// A response that is being made.
+pub(crate) type Reply = Response<Body>;
+
+/// Go's net/http buffers this much before it gives up on a Content-Length.
+const SMALL: usize = 2_048;
+
+/// A whole body.
+pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body in pieces, without a length.
+pub(crate) fn chunks(pieces: Vec<Bytes>) -> Body {
+    StreamBody::new(stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))))).boxed_unsync()
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(code: StatusCode, bytes: impl Into<Bytes>) -> Reply {
+    typed(code, "application/json", bytes)
+}
+
+/// A response with a body of any type.
+pub(crate) fn typed(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> Reply {
+    let bytes: Bytes = bytes.into();
+    let length = bytes.len();
+    let mut reply = if length > SMALL {
+        Response::new(chunks(vec![bytes]))
+    } else {
+        let mut reply = Response::new(body(bytes));
+        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        reply
+    };
+    *reply.status_mut() = code;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    reply
+}
+
+/// A response in pieces.
+pub(crate) fn json_pieces(pieces: Vec<Bytes>) -> Reply {
+    if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
+        return json(StatusCode::OK, pieces.concat());
+    }
+    stream_reply(chunks(pieces))
+}
+
+/// A response whose body comes as it comes.
+pub(crate) fn stream_reply(body: Body) -> Reply {
+    let mut reply = Response::new(body);
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+/// The answer that a `Status` is. The API server ends its JSON with a newline.
+pub(crate) fn status(status: &Status) -> Reply {
+    let mut reply = json(status.http_code(), status.json() + "\n");
+    if let Some(seconds) = status.retry_after() {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status.code == 403 {
+        reply
+            .headers_mut()
+            .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    }
+    reply
+}
+
+/// Go's `http.NotFound`.
+pub(crate) fn plain_not_found() -> Reply {
+    let mut reply = typed(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
+    reply
+        .headers_mut()
+        .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    reply
+}
+
+/// What flow control answers when its queues are full: Go's `http.Error`, not a `Status`.
+pub(crate) fn too_many_requests(retry_after: u32) -> Reply {
+    let text = "Too many requests, please try again later.\n";
+    let mut reply = typed(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
+    let headers = reply.headers_mut();
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.max(1)));
+    reply
+}
+
+/// No body at all, for HEAD.
+pub(crate) fn nothing() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The mark of [`abandoned`].
+#[derive(Clone)]
+struct Abandoned;
+
+/// No answer at all: the connection is closed, as Go's server does when a handler is aborted.
+pub(crate) fn abandoned() -> Reply {
+    let mut reply = Response::new(nothing());
+    reply.extensions_mut().insert(Abandoned);
+    reply
+}
+
+/// Whether no answer is to be given.
+pub(crate) fn is_abandoned(reply: &Reply) -> bool {
+    reply.extensions().get::<Abandoned>().is_some()
+}
+
+/// How the client wants objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// As they are.
+    Object,
+    /// As kubectl's columns.
+    Table,
+    /// Metadata only.
+    Metadata,
+}
+
+/// Reads `Accept`. Protobuf is never spoken, so it must offer JSON too (as kubectl does).
+pub(crate) fn format(accept: &str) -> Result<Format, Status> {
+    if accept.trim().is_empty() {
+        return Ok(Format::Object);
+    }
+    for offer in accept.split(',') {
+        let mut params = offer.split(';').map(str::trim);
+        let media_type = params.next().unwrap_or_default();
+        if !matches!(media_type, "application/json" | "application/*" | "*/*") {
+            continue;
+        }
+        let param = |name: &str| {
+            offer
+                .split(';')
+                .map(str::trim)
+                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+                .unwrap_or_default()
+        };
+        match (param("as"), param("g"), param("v")) {
+            ("", ..) => return Ok(Format::Object),
+            ("Table", "meta.k8s.io", "v1" | "v1beta1") => return Ok(Format::Table),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
+                return Ok(Format::Metadata);
+            }
+            _ => {}
+        }
+    }
+    Err(Status::not_acceptable("application/json, application/yaml, application/vnd.kubernetes.protobuf"))
+}
+
+/// Only the metadata of an object.
+pub(crate) fn metadata_only(object: &Value) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_offer_that_can_be_met_wins() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        assert_eq!(format(table).ok(), Some(Format::Table));
+        assert_eq!(format("application/vnd.kubernetes.protobuf,application/json").ok(), Some(Format::Object));
+        assert_eq!(
+            format("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").ok(),
+            Some(Format::Metadata)
+        );
+        assert_eq!(format("application/json, */*").ok(), Some(Format::Object));
+        assert_eq!(format("text/html").unwrap_err().code, 406);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a request asks for: path, verb, query.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::api::auth::Ask;
+
+/// A request's path, taken apart as the API server's `RequestInfo` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Something under `/api/v1/…` or `/apis/<group>/<version>/…`.
+    Resource(Target),
+    /// Any other path.
+    Path(String),
+}
+
+/// A resource path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Namespace or empty.
+    pub namespace: String,
+    /// Plural resource.
+    pub resource: String,
+    /// Object name or empty.
+    pub name: String,
+    /// Subresource or empty.
+    pub subresource: String,
+    /// The deprecated `/watch/` prefix.
+    pub watch_prefix: bool,
+}
+
+impl Route {
+    /// Parses a path.
+    pub(crate) fn parse(path: &str) -> Self {
+        let decode = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Route::Path(path.to_owned()),
+        };
+        let mut target = Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
+        let rest = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => {
+                target.watch_prefix = true;
+                rest
+            }
+            rest => rest,
+        };
+        let rest = match rest {
+            // /namespaces/x and /namespaces/x/status are the namespace itself.
+            ["namespaces", namespace, rest @ ..]
+                if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+            {
+                (*namespace).clone_into(&mut target.namespace);
+                rest
+            }
+            rest => rest,
+        };
+        let mut rest = rest.iter();
+        for field in [&mut target.resource, &mut target.name, &mut target.subresource] {
+            if let Some(part) = rest.next() {
+                (*part).clone_into(field);
+            }
+        }
+        Route::Resource(target)
+    }
+}
+
+impl Target {
+    /// The authorizer's verb for a method.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        let named = !self.name.is_empty();
+        match *method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if named => "delete",
+            Method::DELETE => "deletecollection",
+            _ if self.watch_prefix || (!named && query.flag("watch")) => "watch",
+            _ if named => "get",
+            _ => "list",
+        }
+    }
+
+    /// The question for the authorizer. As in the API server, a list by one name asks for that name.
+    pub(crate) fn ask<'a>(&'a self, verb: &'a str, query: &'a Query) -> Ask<'a> {
+        let selected = query
+            .get("fieldSelector")
+            .filter(|_| self.name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection"))
+            .and_then(|s| s.split(',').find_map(|term| term.strip_prefix("metadata.name=")))
+            .unwrap_or(&self.name);
+        Ask {
+            verb,
+            group: &self.group,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: selected.trim_start_matches('='),
+        }
+    }
+}
+
+/// The decoded query string.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Parses what follows the question mark.
+    pub(crate) fn parse(text: &str) -> Self {
+        let decode =
+            |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pair = |part: &str| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            (decode(key), decode(value))
+        };
+        Query(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
+    }
+
+    /// The first value of a key, if it is there.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// The value of a key, or nothing.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// Whether a key is true: anything but `false` and `0`, as apimachinery reads booleans.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|v| !matches!(v.to_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// The value of a key as a number.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Whether `dryRun=All`.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.get("dryRun") == Some("All")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_apart() {
+        let table = [
+            ("/api/v1/nodes/a/status", ("", "", "nodes", "a", "status")),
+            ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
+            ("/api/v1/namespaces/x/status", ("", "", "namespaces", "x", "status")),
+            ("/api/v1/namespaces/x/pods/p/eviction", ("", "x", "pods", "p", "eviction")),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+                ("coordination.k8s.io", "n", "leases", "", ""),
+            ),
+            ("/api/v1/watch/nodes", ("", "", "nodes", "", "")),
+        ];
+        for (path, (group, namespace, resource, name, sub)) in table {
+            let Route::Resource(t) = Route::parse(path) else { panic!("{path}") };
+            let found = (&*t.group, &*t.namespace, &*t.resource, &*t.name, &*t.subresource);
+            assert_eq!(found, (group, namespace, resource, name, sub), "{path}");
+        }
+        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3/api/v1"] {
+            assert_eq!(Route::parse(path), Route::Path(path.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What happens to an object that a client writes. Agents only read: whoever gets here is kubectl or its like.
+
+pub(crate) mod apply;
+pub(crate) mod defaults;
+pub(crate) mod managed_fields;
+pub(crate) mod patch;
+pub(crate) mod schema;
+pub(crate) mod service;
+pub(crate) mod strategic;
+pub(crate) mod validate;

@@ -1,0 +1,117 @@
+//! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
+
+mod answer;
+mod deployed;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod stamp;
+
+use crate::connect::ConnectError;
+use crate::http::{HttpError, Prober};
+use crate::options::OptionKey;
+use crate::probe::{Probe, Run};
+use crate::registry::Constructor;
+use crate::url::HttpUrl;
+use answer::{MaxAge, judge};
+use deployed::{Absence, COMES_WITHIN, Deployed};
+use nodegate_readiness::Outcome;
+use rustix::system::sysinfo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MAX_AGE: OptionKey = OptionKey::new::<MaxAge>("max_age");
+const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
+
+/// kube-proxy's `healthzBindAddress` as it is by default: 0.0.0.0:10256.
+pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+    options: &[HttpUrl::OPTION, MAX_AGE, DEPLOYED],
+    new: |context| {
+        Arc::new(KubeProxy {
+            prober: Prober::new(context.url(|| HttpUrl::local(10256, "/healthz"))),
+            max_age: context.options.get(MAX_AGE.name()).unwrap_or_default(),
+            deployed: context.options.get(DEPLOYED.name()).unwrap_or_default(),
+            was_open: AtomicBool::new(false),
+            said_not_deployed: AtomicBool::new(false),
+        })
+    },
+};
+
+struct KubeProxy {
+    prober: Prober,
+    max_age: MaxAge,
+    deployed: Deployed,
+    /// Whether anything ever listened on the port.
+    was_open: AtomicBool,
+    said_not_deployed: AtomicBool,
+}
+
+impl Probe for KubeProxy {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            let contact = Contact { was_open: &self.was_open, made: true };
+            let reply = self.prober.reply().await;
+            match reply {
+                Ok(reply) => judge(reply.status, &reply.body, self.max_age),
+                Err(HttpError::Connect(error)) => {
+                    contact.not_made();
+                    self.absent(error)
+                }
+                Err(error) => error.into(),
+            }
+        })
+    }
+}
+
+impl KubeProxy {
+    fn absent(&self, error: ConnectError) -> Outcome {
+        let was_there = self.was_open.load(Ordering::Relaxed);
+        match (&error, self.deployed.absence(was_there, node_up())) {
+            (ConnectError::Refused, Absence::NotStarted) => Outcome::Fail(format!(
+                "NotStarted: nothing listens yet; taken as not deployed once the node has been up for {}",
+                humantime::format_duration(COMES_WITHIN)
+            )),
+            (ConnectError::Refused, Absence::NotDeployed) => {
+                self.warn_not_deployed();
+                Outcome::Pass
+            }
+            _ => HttpError::Connect(error).into(),
+        }
+    }
+
+    fn warn_not_deployed(&self) {
+        if !self.said_not_deployed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                check = "kube_proxy",
+                "nothing has listened on kube-proxy's health port since the agent's start: taken as not deployed, so the \
+                 check passes; if this cluster has kube-proxy, say so with --check kube_proxy:deployed=yes, and where \
+                 with url=…"
+            );
+        }
+    }
+}
+
+/// Since the boot, by the kernel: a container has no other one.
+fn node_up() -> Duration {
+    Duration::from_secs(u64::try_from(sysinfo().uptime).unwrap_or(0))
+}
+
+/// Notes that something listens, also when the run is given up: a server that accepts and never answers is one.
+struct Contact<'a> {
+    was_open: &'a AtomicBool,
+    made: bool,
+}
+
+impl Contact<'_> {
+    fn not_made(mut self) {
+        self.made = false;
+    }
+}
+
+impl Drop for Contact<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            self.was_open.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Who is answered, and where: --allow-from with clients in network namespaces of their own, and --metrics-addr. And how
+//! little the agent may be allowed itself.
+
+use nodegate_kube_sim::Rule;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::netns::Lab;
+use nodegate_testbed::poll::until;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+const NODE_V4: &str = "10.77.0.2";
+const NODE_V6: &str = "fd77::2";
+
+/// An agent without a cluster: it fails open, which is an answer.
+fn agent(args: &[&str]) -> Agent {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    Agent::launch({
+        command.args(args).env("NODE_NAME", "n1").env_remove("KUBECONFIG");
+        command
+    })
+}
+
+/// A port that nobody has in this network namespace.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn address(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(30)).expect("the kernel accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// What is answered on a connection of its own; empty if that is closed without a byte.
+fn ask(to: SocketAddr, request: &str) -> String {
+    let mut stream = connect(to);
+    // It may be closed already.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    // A reset, as after a request that was not read, ends it as well.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+fn get(to: SocketAddr, path: &str) -> String {
+    ask(to, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+/// Where the agent says that it answers metrics.
+fn metrics_address(agent: &Agent) -> SocketAddr {
+    let log = agent.log_text();
+    let line = log.lines().find(|line| line.contains("listening address=")).unwrap();
+    line.split("metrics_addr=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn only_clients_of_the_networks_named_are_answered() {
+    let lab = Lab::start();
+    let agent_port = free_port();
+    let agent = agent(&[
+        "--listen-address=::",
+        &format!("--agent-port={agent_port}"),
+        "--allow-from=10.77.0.0/24, 192.0.2.1, fd77::1",
+    ]);
+    let port = agent.address().port();
+    let everywhere = [NODE_V4, NODE_V6].map(|ip| (address(ip, port), address(ip, agent_port)));
+    for (http, haproxy) in everywhere {
+        let (health, line) = lab.at("router", || (get(http, "/health"), ask(haproxy, "")));
+        assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
+
+        // One hop further, on networks that are not named: closed without a byte, whoever speaks first.
+        let answers = lab.at("resolver", || [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
+        assert_eq!(answers, ["", "", ""], "{http}");
+    }
+
+    // The node itself: how the kubelet asks, by the node's address, and what else runs there.
+    for ip in [NODE_V4, NODE_V6, "127.0.0.1", "127.0.0.2", "::1"] {
+        assert!(get(address(ip, port), "/livez").ends_with("ok"), "{ip}");
+        assert_eq!(ask(address(ip, agent_port), ""), "up ready\n", "{ip}");
+    }
+    assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(6.0));
+    until("all connections to be closed", || (agent.metric("nodegate_connections")? <= 1.0).then_some(()));
+}
+
+#[test]
+fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
+    let lab = Lab::start();
+    let agent = agent(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
+    let http = address(NODE_V4, agent.address().port());
+    let mut kept = connect(http);
+    for _ in 0..300 {
+        assert_eq!(lab.at("router", || ask(http, "")), "");
+    }
+    kept.write_all(b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut start = [0; 12];
+    kept.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200", "who is turned away takes nobody's place");
+    assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(300.0));
+    assert_eq!(agent.metric("nodegate_connections_evicted_total"), Some(0.0));
+    let lines = agent.logged("--allow-from does not name");
+    assert!((1..=2).contains(&lines), "{lines} lines: a minute may have ended meanwhile");
+    assert_eq!(agent.logged("--allow-from does not name client=10.77.0.1 connections=1"), 1);
+}
+
+#[test]
+fn everybody_is_answered_by_default() {
+    let lab = Lab::start();
+    let agent = agent(&["--listen-address=::"]);
+    let http = address(NODE_V4, agent.address().port());
+    assert!(lab.at("resolver", || get(http, "/livez")).ends_with("ok"));
+    assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(0.0));
+}
+
+#[test]
+fn a_metrics_address_takes_over_what_tells_everything() {
+    let agent = agent(&["--metrics-addr=127.0.0.1:0"]);
+    let (http, metrics) = (agent.address(), metrics_address(&agent));
+    assert_ne!(http, metrics);
+    for path in ["/metrics", "/status.json", "/status.json?pretty", "/"] {
+        let refused = get(http, path);
+        assert!(refused.starts_with("HTTP/1.0 404 "), "{path}: {refused}");
+        assert!(refused.contains(&metrics.to_string()) && !refused.contains("n1"), "{path}: {refused}");
+        assert!(get(metrics, path).starts_with("HTTP/1.0 200 "), "{path}");
+    }
+    // HAProxy's plain check, and all that is asked for about the node and the agent, is answered at both.
+    for request in
+        ["OPTIONS / HTTP/1.0", "GET /health HTTP/1.0", "GET /nodecheck HTTP/1.0", "GET /livez HTTP/1.0"]
+    {
+        for address in [http, metrics] {
+            let answer = ask(address, &format!("{request}\r\n\r\n"));
+            assert!(answer.starts_with("HTTP/1.0 200 "), "{address} {request}: {answer}");
+        }
+    }
+    assert!(get(http, "/bogus").contains("404") && !get(http, "/bogus").contains("/metrics"));
+    // Counted as what it is, wherever it was asked.
+    let counts = get(metrics, "/metrics");
+    assert!(counts.contains("nodegate_http_requests_total{path=\"/metrics\",code=\"404\"} 1\n"), "{counts}");
+}
+
+#[test]
+fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
+    let lab = Lab::start();
+    let port = free_port();
+    let at = format!("--metrics-addr={NODE_V4}:{port}");
+    let agent = agent(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8", &at]);
+    let (http, metrics) = (address(NODE_V4, agent.address().port()), address(NODE_V4, port));
+    let (health, scrape) = lab.at("router", || (get(http, "/health"), get(metrics, "/metrics")));
+    assert!(health.is_empty() && scrape.contains("nodegate_verdict"), "{health} {scrape}");
+
+    let mut oldest = connect(metrics);
+    let idle: Vec<TcpStream> = (0..20).map(|_| connect(metrics)).collect();
+    assert_eq!(oldest.read(&mut [0]).unwrap_or(0), 0, "the oldest of too many is closed");
+    assert!(get(http, "/livez").ends_with("ok"), "the other port has places of its own");
+    drop(idle);
+}
+
+#[test]
+fn a_metrics_address_drains_with_the_rest() {
+    let mut agent = agent(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
+    let metrics = metrics_address(&agent);
+    let mut kept = connect(metrics);
+    let mut ask = |path: &str| {
+        kept.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        while !answer.contains("\r\n\r\nok") && !answer.contains("shutting down") {
+            let mut bytes = [0; 1024];
+            let read = kept.read(&mut bytes).unwrap();
+            assert!(read > 0, "closed after {answer:?}");
+            answer.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        }
+        answer
+    };
+    assert!(ask("/readyz").starts_with("HTTP/1.1 200 "));
+    agent.signal("TERM");
+    until("the listener to close", || TcpStream::connect(metrics).is_err().then_some(()));
+    let last = ask("/readyz").to_lowercase();
+    assert!(last.starts_with("http/1.1 503 ") && last.contains("connection: close"), "{last}");
+    kept.shutdown(Shutdown::Both).unwrap();
+    let status = agent.wait_end();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    // TEST-NET-1 is on no interface.
+    command.args([
+        "--metrics-addr=192.0.2.1:9",
+        "--listen-address=127.0.0.1",
+        "--listen-port=0",
+        "--agent-port=0",
+    ]);
+    let output = command.env_remove("KUBECONFIG").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("can't listen on 192.0.2.1:9"), "{text}");
+}
+
+/// docs/security.md: where nodes are few and fixed, RBAC may name them.
+#[test]
+fn rules_that_name_the_node_are_enough() {
+    let cluster = Cluster::start();
+    let verbs = |verbs, group, resource| Rule::allow(verbs, group, &[resource]).named(NODE);
+    let rules = vec![
+        verbs(&["get", "list", "watch"], "", "nodes"),
+        verbs(&["list", "watch"], "coordination.k8s.io", "leases").in_namespace("kube-node-lease"),
+    ];
+    cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", rules);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=4s"]);
+    agent.wait_ready();
+    // A watch that has gone deaf makes it ask, too.
+    cluster.sim.half_open();
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    cluster.sim.heal();
+    for needle in ["forbidden", "Forbidden"] {
+        assert_eq!(agent.logged(needle), 0, "{}", agent.log_text());
+    }
+    // The same rules do not let it read another's.
+    let other = Agent::start("n2", &cluster.kubeconfig(), &[]);
+    until("the refusal", || (other.logged("cannot") >= 1 || other.logged("orbidden") >= 1).then_some(()));
+}

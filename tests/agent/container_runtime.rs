@@ -1,0 +1,110 @@
+//! The `container_runtime` check by the real agent against a real containerd that fails.
+//!
+//! These tests must run as root, and fail if they don't: containerd needs it.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::containerd::Containerd;
+use nodegate_testbed::poll::until;
+use rustix::process::Signal;
+use std::fs;
+
+const NOT_READY: &str =
+    "NetworkReady: NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized";
+
+/// Waits until the check says so; an empty reason means that it passes. Gives the body without the times.
+fn wait_runtime(agent: &Agent, reason: &str) -> String {
+    let body = until(&format!("container_runtime to say {reason:?}"), || {
+        let reply = agent.get("/health?check=container_runtime");
+        let status = if reason.is_empty() { 200 } else { 503 };
+        let found = reply.reason().unwrap_or_default();
+        (reply.status == status && found == reason).then_some(reply.body)
+    });
+    eprintln!("{body}");
+    let mut json: serde_json::Value = serde_json::from_str(&body).unwrap();
+    json["checks"][0].as_object_mut().unwrap().remove("duration_ms");
+    json.as_object_mut().unwrap().remove("total_duration_ms");
+    json.to_string()
+}
+
+/// Those that look for the socket.
+fn threads(agent: &Agent) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "cri_socket").count()
+}
+
+#[test]
+fn a_runtime_that_is_frozen_killed_and_back() {
+    let mut containerd = Containerd::start();
+    containerd.configure_cni();
+    let agent = containerd.agent("");
+    assert_eq!(
+        wait_runtime(&agent, ""),
+        r#"{"checks":[{"name":"container_runtime","passed":true}],"status":"ready"}"#
+    );
+
+    containerd.signal(Signal::STOP);
+    assert_eq!(
+        wait_runtime(&agent, "Timeout after 1s"),
+        r#"{"checks":[{"name":"container_runtime","passed":false,"reason":"Timeout after 1s"}],"status":"not-ready"}"#
+    );
+    containerd.signal(Signal::CONT);
+    wait_runtime(&agent, "");
+
+    let refused = format!("ConnectionRefused: {}", containerd.socket().display());
+    containerd.kill();
+    assert!(containerd.socket().exists(), "a killed containerd leaves its socket behind");
+    assert_eq!(
+        wait_runtime(&agent, &refused),
+        format!(
+            r#"{{"checks":[{{"name":"container_runtime","passed":false,"reason":"{refused}"}}],"status":"not-ready"}}"#
+        )
+    );
+    fs::remove_file(containerd.socket()).unwrap();
+    wait_runtime(&agent, &format!("NoSocket: {}", containerd.socket().display()));
+    containerd.restart();
+    wait_runtime(&agent, "");
+    assert!(threads(&agent) <= 1);
+}
+
+#[test]
+fn a_network_plugin_that_comes_and_goes() {
+    let containerd = Containerd::start();
+    let agent = containerd.agent("");
+    assert_eq!(
+        wait_runtime(&agent, NOT_READY),
+        format!(
+            r#"{{"checks":[{{"name":"container_runtime","passed":false,"reason":"{NOT_READY}"}}],"status":"not-ready"}}"#
+        )
+    );
+    containerd.configure_cni();
+    wait_runtime(&agent, "");
+    containerd.unconfigure_cni();
+    wait_runtime(&agent, NOT_READY);
+}
+
+/// The user and the groups of the manifests: base, and component `host-checks`.
+#[test]
+fn an_agent_without_privileges_needs_the_sockets_group() {
+    let containerd = Containerd::start();
+    containerd.configure_cni();
+    wait_runtime(
+        &containerd.agent("--reuid 65534 --regid 65534 --clear-groups"),
+        &format!("PermissionDenied: {}", containerd.socket().display()),
+    );
+    wait_runtime(&containerd.agent("--reuid 65532 --regid 65532 --groups 0"), "");
+}
+
+#[test]
+fn a_containerd_without_cri_is_no_runtime() {
+    let containerd = Containerd::start_without_cri();
+    wait_runtime(&containerd.agent(""), &format!("NotCRIv1: {}", containerd.socket().display()));
+}
+
+#[test]
+fn the_socket_is_found_below_the_hosts_root() {
+    let containerd = Containerd::start();
+    containerd.configure_cni();
+    let agent = containerd.agent_that_finds_it();
+    wait_runtime(&agent, "");
+}

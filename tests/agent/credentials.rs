@@ -1,0 +1,65 @@
+//! The credentials that the agent takes, and what it says of those that it does not.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use std::fs;
+use std::process::Command;
+
+const STALE_AFTER: &str = "--stale-after=4s";
+
+/// A service account's token is written anew before it expires. The kubeconfig stays as it is; the file is what counts.
+#[test]
+fn a_rotated_token_file_is_followed() {
+    let cluster = Cluster::start();
+    let token = cluster.kubeconfig().with_file_name("token");
+    fs::write(&token, cluster.token()).unwrap();
+    let with_token = fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let with_file = with_token.replace(&format!("token: \"{}\"", cluster.token()), "tokenFile: token");
+    assert_ne!(with_file, with_token);
+    fs::write(cluster.kubeconfig(), with_file).unwrap();
+
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    agent.wait_ready();
+    assert!(cluster.sim.rotate_token(cluster.token(), "the-next-token"));
+    fs::write(&token, "the-next-token\n").unwrap();
+    cluster.sim.reset_connections();
+    cluster.kubectl(&["cordon", NODE]);
+    agent.wait_reason("Unschedulable");
+}
+
+/// Many a host names a proxy for what is outside of the cluster.
+#[test]
+fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
+    let cluster = Cluster::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.arg(STALE_AFTER).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+    command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("https_proxy", "http://127.0.0.1:9");
+    Agent::launch(command).wait_ready();
+
+    let direct = fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let proxied = direct.replace("    server:", "    proxy-url: http://127.0.0.1:9\n    server:");
+    assert_ne!(proxied, direct);
+    fs::write(cluster.kubeconfig(), proxied).unwrap();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
+    assert_eq!(agent.logged("the kubeconfig's proxy-url is not supported"), 1, "{}", agent.log_text());
+}
+
+#[test]
+fn a_credential_plugin_is_refused_by_name_and_the_agent_fails_open() {
+    let cluster = Cluster::start();
+    let with_token = fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}";
+    let with_plugin = with_token.replace(&format!("token: \"{}\"", cluster.token()), exec);
+    assert_ne!(with_plugin, with_token);
+    fs::write(cluster.kubeconfig(), with_plugin).unwrap();
+
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
+    let file = cluster.kubeconfig().display().to_string();
+    let said = |line: &str| line.contains(&file) && line.contains("exec: aws") && line.contains("tokenFile");
+    assert!(agent.log_text().lines().any(said), "{}", agent.log_text());
+    // Once the kubeconfig is one that it takes, it goes on by itself.
+    cluster.write_kubeconfig();
+    agent.wait_ready();
+}

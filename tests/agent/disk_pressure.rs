@@ -1,0 +1,231 @@
+//! The `disk_pressure` check by the real agent, without privileges, on real filesystems that are filled and that hang.
+//!
+//! They are in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::disks::{Disks, runs, signal, wait};
+use rustix::process::Signal;
+use std::time::Duration;
+
+fn agent(disks: &Disks, settings: &str) -> Agent {
+    disks.agent(&["--checks=disk_pressure", &format!("--check=disk_pressure:interval=100ms,{settings}")])
+}
+
+fn passes(agent: &Agent) {
+    let body = wait(agent, "disk_pressure", "");
+    let expected = r#"{"status":"ready","checks":[{"name":"disk_pressure","passed":true,"duration_ms":"#;
+    assert!(body.starts_with(expected), "{body}");
+}
+
+fn fails(agent: &Agent, reason: &str) {
+    let body = wait(agent, "disk_pressure", reason);
+    let expected = r#"{"status":"not-ready","checks":[{"name":"disk_pressure","passed":false,"reason":"/"#;
+    assert!(body.starts_with(expected), "{body}");
+}
+
+/// Leaves so many percent of the bytes of `/e`, and a half.
+fn leave(disks: &Disks, percent: u32) {
+    disks.run(&format!(
+        "rm -f \"$ROOT/e/fill\"
+         sync -f \"$ROOT/e\"
+         set -- $(stat -f -c '%b %a %S' \"$ROOT/e\")
+         fallocate -l \"$(( ($1 * (995 - 10 * {percent}) / 1000 - ($1 - $2)) * $3 ))\" \"$ROOT/e/fill\""
+    ));
+}
+
+#[test]
+fn a_disk_filled_with_bytes_and_emptied() {
+    let disks = Disks::start("ext4 rw e");
+    let (node, own) = (agent(&disks, "paths=/e:/none"), agent(&disks, "paths=/e,limits=/e=2%"));
+    passes(&node);
+    passes(&own);
+    leave(&disks, 5);
+    fails(&node, "/e: 5 % of bytes free, needs 10 %");
+    passes(&own);
+    disks.run("rm \"$ROOT/e/fill\"; head -c 1G /dev/zero >\"$ROOT/e/fill\" 2>/dev/null || true");
+    fails(&node, "/e: 0 % of bytes free, needs 10 %");
+    fails(&own, "/e: 0 % of bytes free, needs 2 %");
+    disks.run("rm \"$ROOT/e/fill\"");
+    passes(&node);
+    passes(&own);
+}
+
+#[test]
+fn a_disk_filled_with_files_and_emptied() {
+    let disks = Disks::start("ext4 rw e 64M '-N 128'");
+    let agent = agent(&disks, "paths=/e");
+    passes(&agent);
+    disks.run(
+        "mkdir \"$ROOT/e/many\"
+         n=0
+         while [ $n -lt 1000 ] && touch \"$ROOT/e/many/$n\" 2>/dev/null; do n=$((n + 1)); done
+         [ $n -lt 1000 ]",
+    );
+    fails(&agent, "/e: 0 % of inodes free, needs 5 %");
+    disks.run("rm -r \"$ROOT/e/many\"");
+    passes(&agent);
+}
+
+#[test]
+fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
+    let disks = Disks::start(
+        "ext4 rw e
+         mkdir -p \"$ROOT/e/kubelet\" \"$ROOT/e/containerd\" \"$ROOT/var/lib\"
+         ln -s /e/kubelet \"$ROOT/var/lib/kubelet\"
+         ln -s /e/containerd \"$ROOT/var/lib/containerd\"",
+    );
+    let agent = agent(&disks, "rise=1");
+    passes(&agent);
+    leave(&disks, 12);
+    fails(&agent, "/var/lib/containerd: 12 % of bytes free, needs 15 %");
+    leave(&disks, 5);
+    let body = wait(&agent, "disk_pressure", "/var/lib/containerd: 5 % of bytes free, needs 15 %");
+    assert_eq!(body.matches("% of bytes").count(), 1, "{body}");
+    leave(&disks, 30);
+    passes(&agent);
+}
+
+#[test]
+fn an_image_of_an_operating_system_is_full_by_design() {
+    let disks = Disks::start(
+        "mkdir -p \"$ROOT/.tree/var\" \"$ROOT/os\"
+         head -c 1M /dev/urandom >\"$ROOT/.tree/file\"
+         mksquashfs \"$ROOT/.tree\" \"$ROOT/.os.img\" -quiet -no-progress >/dev/null
+         mount -o loop \"$ROOT/.os.img\" \"$ROOT/os\"
+         ext4 rw e
+         mkdir -p \"$ROOT/e/lib/kubelet\"
+         mount --move \"$ROOT/e\" \"$ROOT/os/var\"",
+    );
+    let agent = disks.agent_of("/os", &["--checks=disk_pressure", "--check=disk_pressure:interval=100ms"]);
+    passes(&agent);
+    disks.run("head -c 1G /dev/zero >\"$ROOT/os/var/fill\" 2>/dev/null || true");
+    fails(&agent, "/var/lib/kubelet: 0 % of bytes free, needs 10 %");
+    disks.run("rm \"$ROOT/os/var/fill\"");
+    passes(&agent);
+}
+
+#[test]
+fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
+    let disks = Disks::start(
+        "mkdir \"$ROOT/t\"
+         mount -t tmpfs -o size=1m,nr_inodes=0 nodegate-test \"$ROOT/t\"
+         [ \"$(stat -f -c %c \"$ROOT/t\")\" = 0 ]",
+    );
+    let agent = agent(&disks, "paths=/t");
+    passes(&agent);
+    disks.run("head -c 2M /dev/zero >\"$ROOT/t/fill\" 2>/dev/null || true");
+    fails(&agent, "/t: 0 % of bytes free, needs 10 %");
+}
+
+#[test]
+fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
+    let disks = Disks::start(
+        "ext4 rw e
+         mkdir \"$ROOT/host\"
+         mount --bind \"$ROOT/e\" \"$ROOT/host\"
+         mount -o remount,bind,ro \"$ROOT/host\"",
+    );
+    let paths = "--check=disk_pressure:interval=100ms,paths=/";
+    let agent = disks.agent_of("/host", &["--checks=disk_pressure", paths]);
+    passes(&agent);
+    leave(&disks, 5);
+    fails(&agent, "/: 5 % of bytes free, needs 10 %");
+}
+
+#[test]
+fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
+    let disks = Disks::start("ext4 rw e");
+    let agent = agent(&disks, "paths=/e");
+    leave(&disks, 1);
+    fails(&agent, "/e: 1 % of bytes free, needs 10 %");
+    disks.run("mount -o remount,ro \"$ROOT/e\"");
+    passes(&agent);
+}
+
+#[test]
+fn nothing_to_look_at_is_no_pass() {
+    let disks = Disks::start(":");
+    let agent = agent(&disks, "paths=/none:/nor/this");
+    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+}
+
+#[test]
+fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
+    let disks = Disks::start(
+        "ext4 rw e
+         mkdir -p \"$ROOT/e/lower/var/lib/kubelet\" \"$ROOT/e/upper\" \"$ROOT/e/work\" \"$ROOT/os\"
+         layers=\"lowerdir=$ROOT/e/lower,upperdir=$ROOT/e/upper,workdir=$ROOT/e/work\"
+         mount -t overlay -o \"$layers\" overlay \"$ROOT/os\"",
+    );
+    let agent = disks.agent_of("/os", &["--checks=disk_pressure", "--check=disk_pressure:interval=100ms"]);
+    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+    // As in a live image: its disk is below a root that is none.
+    disks.run("ext4 rw v; mkdir \"$ROOT/v/kubelet\"; mount --move \"$ROOT/v\" \"$ROOT/os/var/lib\"");
+    passes(&agent);
+    leave(&disks, 5);
+    runs(&agent, "disk_pressure", 2);
+    passes(&agent);
+    disks.run("head -c 1G /dev/zero >\"$ROOT/os/var/lib/fill\" 2>/dev/null || true");
+    fails(&agent, "/var/lib/kubelet: 0 % of bytes free, needs 10 %");
+}
+
+/// How many threads of the check there are all the time, and not for one call.
+fn stuck(agent: &Agent) -> usize {
+    let named = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "disk_pressure").count()
+    };
+    let samples = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        named()
+    });
+    samples.min().unwrap()
+}
+
+/// With a second and a half for the filesystems to answer, and another check.
+fn agent_that_waits(disks: &Disks, settings: &str) -> Agent {
+    disks.agent(&[
+        "--checks=disk_pressure,filesystem_ro",
+        &format!("--check=disk_pressure:interval=100ms,timeout=2s,{settings}"),
+        "--check=filesystem_ro:interval=100ms,paths=/e",
+    ])
+}
+
+#[test]
+fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
+    let mut disks = Disks::start(
+        "ext4 rw e
+         mkdir -p \"$ROOT/from/a\" \"$ROOT/from/b\" \"$ROOT/hangs\"
+         ln -s /hangs/a \"$ROOT/link\"",
+    );
+    let server = disks.serve("/from", "/hangs");
+    let agent = agent_that_waits(&disks, "paths=/hangs:/hangs/a:/hangs/b:/link:/e");
+    passes(&agent);
+    assert_eq!(stuck(&agent), 0);
+
+    signal(server, Signal::STOP);
+    fails(&agent, "/hangs: ");
+    // Many runs, each of which could leave four threads behind.
+    for _ in 0..5 {
+        runs(&agent, "disk_pressure", 10);
+        fails(&agent, "/hangs: Hung for ");
+        assert_eq!(stuck(&agent), 1);
+    }
+    assert!(agent.logged("Timeout after ") > 0, "{}", agent.log_text());
+    wait(&agent, "filesystem_ro", "");
+    leave(&disks, 5);
+    let body = wait(&agent, "disk_pressure", "; /e: 5 % of bytes free, needs 10 %");
+    assert!(body.contains("\"/hangs: Hung for "), "{body}");
+    assert_eq!(agent.get("/livez").status, 200);
+
+    let late = agent_that_waits(&disks, "paths=/hangs/a:/hangs/b:/e,limits=/e=0%/0%");
+    fails(&late, "/hangs/a: Hung for ");
+    assert_eq!(stuck(&late), 1, "started when it hung already");
+
+    signal(server, Signal::CONT);
+    passes(&late);
+    disks.run("rm \"$ROOT/e/fill\"");
+    passes(&agent);
+    assert_eq!(stuck(&agent), 0);
+}

@@ -1,0 +1,171 @@
+//! The `filesystem_ro` check by the real agent, without privileges, on real filesystems that the kernel stops writing to.
+//!
+//! They are on loop devices in a mount namespace that nobody else sees, so these tests must run as root, and fail if they
+//! don't.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::disks::{Disks, runs, wait};
+
+fn agent(disks: &Disks, paths: &str) -> Agent {
+    disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])
+}
+
+fn passes(agent: &Agent) {
+    let body = wait(agent, "filesystem_ro", "");
+    let expected = r#"{"status":"ready","checks":[{"name":"filesystem_ro","passed":true,"duration_ms":"#;
+    assert!(body.starts_with(expected), "{body}");
+}
+
+fn fails(agent: &Agent, reason: &str) {
+    let body = wait(agent, "filesystem_ro", reason);
+    let expected = format!(
+        r#"{{"status":"not-ready","checks":[{{"name":"filesystem_ro","passed":false,"reason":"{reason}"#
+    );
+    assert!(body.starts_with(&expected), "{body}");
+}
+
+/// So many more runs, all of which pass.
+fn keeps_passing(agent: &Agent) {
+    for _ in 0..5 {
+        runs(agent, "filesystem_ro", 1);
+        passes(agent);
+    }
+}
+
+/// Has ext4 find an error in itself.
+const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
+
+#[test]
+fn ext4_that_stops_at_an_error() {
+    let disks = Disks::start("ext4 errors=remount-ro e");
+    let agent = agent(&disks, "/e/var/log:/e");
+    passes(&agent);
+    disks.run(ERROR);
+    fails(&agent, "FilesystemError: /e (ext4 /dev/loop");
+    disks.run("! touch \"$ROOT/e/file\" 2>/dev/null");
+    assert_eq!(agent.logged("FilesystemError"), 1);
+}
+
+#[test]
+fn ext4_whose_default_it_is_to_stop_at_an_error() {
+    let disks = Disks::start("ext4 rw e 64M '-e remount-ro'");
+    let agent = agent(&disks, "/e");
+    passes(&agent);
+    disks.run(ERROR);
+    fails(&agent, "FilesystemError: /e (ext4 /dev/loop");
+}
+
+#[test]
+fn ext4_that_goes_on_after_an_error_takes_writes_and_passes() {
+    let disks = Disks::start("ext4 errors=continue e");
+    let agent = agent(&disks, "/e");
+    passes(&agent);
+    disks.run(ERROR);
+    disks.run("touch \"$ROOT/e/file\"");
+    keeps_passing(&agent);
+}
+
+#[test]
+fn ext4_that_is_shut_down() {
+    let disks = Disks::start("ext4 errors=remount-ro e");
+    let agent = agent(&disks, "/e");
+    passes(&agent);
+    disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
+    // Kernels before 6.14 do not show it in the mount table, but answer every question with an I/O error.
+    let body = wait(&agent, "filesystem_ro", ": /e (ext4 /dev/loop");
+    assert!(body.contains("FilesystemShutDown") || body.contains("InputOutputError"), "{body}");
+}
+
+#[test]
+fn xfs_that_is_shut_down() {
+    let disks = Disks::start(
+        "truncate -s 320M \"$ROOT/.x.img\"
+         mkfs.xfs -q \"$ROOT/.x.img\"
+         mkdir \"$ROOT/x\"
+         mount -o loop \"$ROOT/.x.img\" \"$ROOT/x\"",
+    );
+    let agent = agent(&disks, "/x");
+    passes(&agent);
+    disks.run("xfs_io -x -c shutdown \"$ROOT/x\"");
+    fails(&agent, "InputOutputError: /x (xfs /dev/loop");
+    disks.run("umount \"$ROOT/x\"; mount -o loop \"$ROOT/.x.img\" \"$ROOT/x\"");
+    passes(&agent);
+}
+
+#[test]
+fn a_disk_that_somebody_mounts_read_only_and_writable_again() {
+    let disks = Disks::start("ext4 errors=remount-ro e");
+    let agent = agent(&disks, "/e");
+    passes(&agent);
+    disks.run("mount -o remount,ro \"$ROOT/e\"");
+    fails(&agent, "RemountedReadOnly: /e (ext4 /dev/loop");
+    disks.run("mount -o remount,rw \"$ROOT/e\"");
+    passes(&agent);
+}
+
+#[test]
+fn a_read_only_bind_mount_passes_until_the_disk_below_it_stops() {
+    let disks = Disks::start(
+        "ext4 errors=remount-ro e
+         mkdir \"$ROOT/e/inside\" \"$ROOT/bound\"
+         mount --bind \"$ROOT/e/inside\" \"$ROOT/bound\"
+         mount -o remount,bind,ro \"$ROOT/bound\"",
+    );
+    let bound = agent(&disks, "/bound");
+    passes(&bound);
+    keeps_passing(&bound);
+    disks.run("mount -o remount,bind,ro \"$ROOT/e\"");
+    keeps_passing(&bound);
+    disks.run(ERROR);
+    fails(&bound, "FilesystemError: /bound (ext4 /dev/loop");
+}
+
+#[test]
+fn what_is_read_only_by_nature_or_in_memory_passes() {
+    let disks = Disks::start(
+        "ext4 errors=remount-ro e
+         mkdir \"$ROOT/s\" \"$ROOT/t\" \"$ROOT/.s\"
+         mksquashfs \"$ROOT/.s\" \"$ROOT/.s.img\" -quiet -no-progress >/dev/null
+         mount -o loop \"$ROOT/.s.img\" \"$ROOT/s\"
+         mount -t tmpfs -o size=1m,rw nodegate-test \"$ROOT/t\"",
+    );
+    let agent = agent(&disks, "/e:/s:/t");
+    passes(&agent);
+    disks.run("mount -o remount,ro \"$ROOT/t\"");
+    keeps_passing(&agent);
+    // With nothing else there is no disk at all.
+    let memory = self::agent(&disks, "/t");
+    fails(&memory, "NothingToWatch: no disk under the watched paths; is --host-root=");
+}
+
+/// A host like those whose `/` comes as an image, with what they write on a disk of its own.
+fn immutable(root: &str) -> Disks {
+    Disks::start(&format!(
+        "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
+         {root}
+         ext4 errors=remount-ro e
+         mkdir -p \"$ROOT/e/lib/kubelet\"
+         mount --move \"$ROOT/e\" \"$ROOT/os/var\""
+    ))
+}
+
+const ERROR_OF_VAR: &str =
+    "loop=$(device /os/var); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
+
+#[test]
+fn an_immutable_host_passes_until_its_var_stops() {
+    let squashfs = "mksquashfs \"$ROOT/.tree\" \"$ROOT/.os.img\" -quiet -no-progress >/dev/null
+         mount -o loop \"$ROOT/.os.img\" \"$ROOT/os\"";
+    let ext4 = "truncate -s 16M \"$ROOT/.os.img\"
+         mkfs.ext4 -q -d \"$ROOT/.tree\" \"$ROOT/.os.img\"
+         mount -o loop,ro \"$ROOT/.os.img\" \"$ROOT/os\"";
+    for root in [squashfs, ext4] {
+        let disks = immutable(root);
+        let usual = ["--checks=filesystem_ro", "--check=filesystem_ro:interval=100ms"];
+        let agent = disks.agent_of("/os", &usual);
+        passes(&agent);
+        keeps_passing(&agent);
+        disks.run(ERROR_OF_VAR);
+        fails(&agent, "FilesystemError: /var (ext4 /dev/loop");
+    }
+}

@@ -1,0 +1,143 @@
+//! Too many connections.
+
+use super::client::{connect, connect_many, is_closed, read_all, reset};
+use super::scene::Scene;
+use nodegate_testbed::poll::until;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+/// Ten times what the agent has room for.
+const MANY: usize = 10_000;
+/// The default of --max-connections.
+const CAP: f64 = 1024.0;
+
+const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Gets one answer on a connection that stays open.
+fn speak_once(stream: &mut TcpStream) {
+    stream.write_all(ASK).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+#[test]
+fn ten_thousand_that_say_nothing() {
+    let mut scene = Scene::begin("10,000 idle", &[]);
+    let idle = scene.flood(MANY, || connect(scene.address()));
+    let first = scene.look();
+    assert!(scene.agent.metric("nodegate_connections").unwrap() <= CAP);
+    assert!(scene.agent.metric("nodegate_connections_evicted_total").unwrap() >= 8000.0);
+    assert_eq!(scene.agent.metric("nodegate_connections_refused_total"), Some(0.0));
+    // The truth comes through, too.
+    scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
+    scene.agent.wait_reason("Unschedulable");
+    scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
+    scene.agent.wait_ready();
+    // Again, with the first still there: it costs no more than before.
+    let more = scene.flood(MANY / 5, || connect(scene.address()));
+    let second = scene.look();
+    assert!(second.memory < first.memory + 4096, "{first:?} {second:?}");
+    drop((idle, more));
+    scene.end();
+}
+
+#[test]
+fn thousands_that_spoke_once_and_stay() {
+    let mut scene = Scene::begin("3,000 kept alive", &[]);
+    let spoken = scene.flood(3000, || {
+        let mut stream = connect(scene.address());
+        speak_once(&mut stream);
+        stream
+    });
+    scene.look();
+    assert!(scene.agent.metric("nodegate_connections").unwrap() <= CAP);
+    drop(spoken);
+    // They are as good as the prober's own, but it is never the one that was silent for longest.
+    scene.end();
+}
+
+#[test]
+fn a_kept_connection_outlives_a_flood_between_two_probes() {
+    let scene = Scene::begin("kept and slow", &[]);
+    // A balancer that asks every few seconds; in the meantime the table is turned over twice.
+    let mut kept = connect(scene.address());
+    speak_once(&mut kept);
+    let idle = scene.flood(2500, || connect(scene.address()));
+    until("evictions", || {
+        (scene.agent.metric("nodegate_connections_evicted_total")? >= 1000.0).then_some(())
+    });
+    let mut rest = [0; 4096];
+    let _ = kept.read(&mut rest).unwrap();
+    speak_once(&mut kept);
+    drop(idle);
+    scene.end();
+}
+
+#[test]
+fn resets_right_after_the_connection() {
+    let mut scene = Scene::begin("6,000 resets", &[]);
+    for n in 0..6000 {
+        let mut stream = connect(scene.address());
+        let _ = match n % 3 {
+            0 => Ok(()),
+            1 => stream.write_all(b"GET /health HT"),
+            _ => stream.write_all(ASK),
+        };
+        reset(stream);
+    }
+    scene.look();
+    scene.end();
+}
+
+#[test]
+fn thousands_that_are_half_closed() {
+    let mut scene = Scene::begin("2,000 half-closed", &[]);
+    let mut half: Vec<TcpStream> = (0..2000)
+        .map(|n| {
+            let mut stream = connect(scene.address());
+            let _ = match n % 3 {
+                0 => Ok(()),
+                1 => stream.write_all(b"GET /health HT"),
+                _ => stream.write_all(ASK),
+            };
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream
+        })
+        .collect();
+    scene.look();
+    // Nobody has to wait for them to go: those who asked are answered, and all are closed.
+    for (n, stream) in half.iter_mut().enumerate() {
+        let answer = read_all(stream);
+        assert_eq!(answer.starts_with("HTTP/1.1 200 "), n % 3 == 2, "{n}: {answer}");
+    }
+    scene.end();
+}
+
+#[test]
+fn a_flood_at_the_agent_check_is_no_concern_of_http() {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let mut scene = Scene::begin("agent-check", &[&format!("--agent-port={port}")]);
+    let agent_check = (scene.address().ip(), port).into();
+    let idle = connect_many(agent_check, 2500);
+    for n in 0..2500 {
+        let mut stream = connect(agent_check);
+        if n % 2 == 0 {
+            let _ = stream.write_all(&[0xff; 8192]);
+        }
+        reset(stream);
+    }
+    scene.look();
+    let mut haproxy = connect(agent_check);
+    assert_eq!(read_all(&mut haproxy), "up ready\n");
+    for mut stream in idle {
+        // Answered at once; or closed, if it was not accepted before the next thousand came.
+        let answer = read_all(&mut stream);
+        assert!(answer == "up ready\n" || answer.is_empty(), "{answer}");
+    }
+    // What follows the answer is not read, and not waited for.
+    let mut chatty = connect(agent_check);
+    let _ = chatty.write_all(&b"x".repeat(1 << 20));
+    until("the chatty one to be closed", || is_closed(&mut chatty).then_some(()));
+    scene.end();
+}

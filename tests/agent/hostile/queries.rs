@@ -1,0 +1,164 @@
+//! Names and queries that are made to get somewhere else: into the JSON, the page, the metrics, the log, or another's way.
+
+use super::client::{connect, exchange, read_all};
+use super::scene::Scene;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::net::TcpStream;
+
+/// In everything below, so that it is found wherever it gets.
+const MARK: &str = "h0st1le";
+
+fn get(scene: &Scene, target: &str) -> (u16, String, String) {
+    let answer = exchange(scene.address(), format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{target}: {answer}"));
+    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn names_stay_where_they_belong() {
+    let mut scene = Scene::begin("names", &[]);
+    // What is asked for, and the name as it is to be read.
+    let names = [
+        ("%00", "\0".to_owned()),
+        ("%0a2026-01-01T00:00:00Z%20ERROR%20fake", "\n2026-01-01T00:00:00Z ERROR fake".to_owned()),
+        ("%0d%0aX-Injected:%201%0d%0a%0d%0a", "\r\nX-Injected: 1".to_owned()),
+        ("%22%7D%5D%2C%22status%22:%22ready%22", "\"}]".to_owned()),
+        ("%3Cscript%3Ealert(1)%3C/script%3E", "<script>alert(1)</script>".to_owned()),
+        ("%1b[2J%1b]0;x%07", "\u{1b}[2J\u{1b}]0;x\u{7}".to_owned()),
+        ("%e2%80%a8%e2%80%ae", "\u{2028}\u{202e}".to_owned()),
+        ("%25%32%66", "%2f".to_owned()),
+        ("%2f..%2f..%2fetc%2fpasswd", "/../../etc/passwd".to_owned()),
+        // Not UTF-8: overlong, cut, a surrogate.
+        ("%c0%af", "\u{fffd}\u{fffd}".to_owned()),
+        ("%e2%82", "\u{fffd}".to_owned()),
+        ("%ed%a0%80", "\u{fffd}\u{fffd}\u{fffd}".to_owned()),
+        ("%", "%".to_owned()),
+        ("%4", "%4".to_owned()),
+        ("%zz", "%zz".to_owned()),
+        ("service:../..", "service:../..".to_owned()),
+        ("http:http://169.254.169.254/", "http:http://169.254.169.254/".to_owned()),
+    ];
+    for (asked, name) in &names {
+        let (status, head, body) = get(&scene, &format!("/health?check={MARK}{asked}"));
+        assert_eq!(status, 503, "{asked}: {body}");
+        let json: serde_json::Value =
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{asked}: {error}: {body}"));
+        assert_eq!(json["checks"][0]["name"], format!("{MARK}{name}"), "{asked}");
+        assert_eq!(json["checks"][0]["reason"], format!("Unknown check: {MARK}{name}"), "{asked}");
+        assert_eq!(json["status"], "not-ready", "{asked}");
+        assert!(
+            !head.to_lowercase().contains("x-injected") && !body.contains('\n'),
+            "{asked}: {head} {body}"
+        );
+        // The same names elsewhere.
+        assert_eq!(get(&scene, &format!("/nodecheck?check={MARK}{asked}")).2, "Down", "{asked}");
+        assert_eq!(get(&scene, &format!("/services/{MARK}{asked}/{asked}")).0, 404, "{asked}");
+        let (status, _, body) = get(&scene, &format!("/health?drain={MARK}{asked}"));
+        assert_eq!(status, 400, "{asked}: {body}");
+        assert!(
+            serde_json::from_str::<serde_json::Value>(&body).is_ok() && !body.contains('\n'),
+            "{asked}: {body}"
+        );
+    }
+    for header in ["User-Agent", "Host", "X-Forwarded-For", "Accept"] {
+        let request = format!("GET /health HTTP/1.0\r\n{header}: {MARK}\t${{jndi:ldap://x}}\r\n\r\n");
+        assert!(exchange(scene.address(), request.as_bytes()).starts_with("HTTP/1.0 200 "), "{header}");
+    }
+    for place in ["/metrics", "/status.json", "/"] {
+        assert!(!get(&scene, place).2.contains(MARK), "{place}");
+    }
+    assert!(!scene.agent.log_text().contains(MARK), "{}", scene.agent.log_text());
+    scene.look();
+    scene.end();
+}
+
+#[test]
+fn queries_have_limits() {
+    let scene = Scene::begin("long queries", &[]);
+    let names = |count: usize| {
+        (0..count).fold(String::new(), |mut list, n| {
+            let _ = write!(list, "c{n},");
+            list
+        })
+    };
+    assert_eq!(get(&scene, &format!("/health?check={}", names(32))).0, 503);
+    assert_eq!(get(&scene, &format!("/health?check={}", names(33))).0, 400);
+    assert_eq!(
+        get(&scene, &format!("/health?check={}", "node_ready,".repeat(180))).0,
+        200,
+        "one name, often"
+    );
+    assert_eq!(get(&scene, &format!("/health?{}", "a".repeat(2048))).0, 200);
+    for query in ["a".repeat(2049), "&".repeat(2049), "check=&".repeat(1000), "%".repeat(7000)] {
+        assert_eq!(get(&scene, &format!("/health?{query}")).0, 400);
+        assert_eq!(get(&scene, &format!("/nodecheck?{query}")).0, 400);
+    }
+    scene.end();
+}
+
+#[test]
+fn queries_that_never_repeat_are_not_kept() {
+    let mut scene = Scene::begin("4,000 queries", &[]);
+    let mut stream = connect(scene.address());
+    let mut ask = |target: &str| {
+        stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        read_one(&mut stream)
+    };
+    // Long ones, all of them valid: each would take some KiB if it was kept.
+    let ballast = "x".repeat(1900);
+    let mut first = 0;
+    for n in 0..4000 {
+        let answer = ask(&format!("/health?check=node_ready&drain=404&{n}={ballast}"));
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"status\":\"ready\""), "{answer}");
+        if n == 1000 {
+            first = scene.look().memory;
+        }
+    }
+    let last = scene.look().memory;
+    assert!(last < first + 1024, "{first} KiB after 1,000 queries and {last} KiB after 4,000");
+    // A balancer that comes too late to have its answer kept gets the same answers, and sees the same changes.
+    let late = "/health?check=node_ready,custom_conditions&drain=404";
+    assert!(ask(late).starts_with("HTTP/1.1 200 "));
+    scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
+    until("the late one to see the cordon", || ask(late).starts_with("HTTP/1.1 404 ").then_some(()));
+    scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
+    until("and its end", || ask(late).starts_with("HTTP/1.1 200 ").then_some(()));
+    scene.end();
+}
+
+fn read_one(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let mut chunk = [0; 4096];
+    while !answer.ends_with(b"}") {
+        let read = std::io::Read::read(stream, &mut chunk).unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&chunk[..read]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn those_who_wait_for_a_check_that_hangs_take_nobody_s_place() {
+    let stub = Stub::start(Act::Hang);
+    let hangs = format!("--http-check=hangs={}", stub.url("/"));
+    let mut scene = Scene::begin("1,500 that wait", &[&hangs, "--check=http:hangs:timeout=5s"]);
+    // The check starts with the first of them, and all wait for its first result.
+    let mut waiting: Vec<TcpStream> = (0..1500)
+        .map(|n| {
+            let mut stream = connect(scene.address());
+            let _ = stream.write_all(format!("GET /health?check=http:hangs&{n} HTTP/1.0\r\n\r\n").as_bytes());
+            stream
+        })
+        .collect();
+    scene.look();
+    scene.probe_on();
+    let answered =
+        waiting.iter_mut().map(read_all).filter(|answer| answer.starts_with("HTTP/1.0 503 ")).count();
+    eprintln!("1,500 that wait: {answered} were answered");
+    assert!(answered > 100);
+    assert_eq!(scene.agent.metric("nodegate_connections_refused_total"), Some(0.0));
+    scene.end();
+}

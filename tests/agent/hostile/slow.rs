@@ -1,0 +1,110 @@
+//! Clients that take their time, with what they send or with what they read.
+
+use super::client::{connect, connect_many, is_closed};
+use super::scene::Scene;
+use nodegate_testbed::poll::until;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Instant;
+
+/// Below --max-connections, so that it is their slowness and not their number that ends them.
+const SOME: usize = 900;
+
+#[test]
+fn heads_that_come_byte_by_byte() {
+    let mut scene = Scene::begin("900 slow heads", &[]);
+    let mut slow = connect_many(scene.address(), SOME);
+    let start = Instant::now();
+    let head = b"GET /health HTTP/1.1\r\nHost: a\r\nX-Patience: ";
+    for round in 0.. {
+        let byte = head.get(round).copied().unwrap_or(b'a');
+        // Those that were cut are gone at the second byte after that.
+        slow.retain_mut(|stream| stream.write_all(&[byte]).is_ok() && !is_closed(stream));
+        if slow.is_empty() {
+            break;
+        }
+        if round == 5 {
+            scene.look();
+        }
+        scene.probe_on();
+        assert!(start.elapsed().as_secs() < 60, "{} are left", slow.len());
+    }
+    assert_eq!(scene.agent.metric("nodegate_connections_evicted_total"), Some(0.0));
+    scene.end();
+}
+
+/// Asks for all that it can, and reads nothing.
+fn ask_without_reading(stream: &mut TcpStream) {
+    let requests = b"GET /status.json?pretty HTTP/1.1\r\nHost: a\r\n\r\n".repeat(64);
+    stream.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    // It may be closed at any time.
+    while let Ok(wrote) = stream.write(&requests[sent % requests.len()..]) {
+        sent += wrote;
+    }
+}
+
+/// What the kernel holds for the agent's connections, in bytes, and how many they are.
+fn kernel_memory(port: u16) -> (usize, usize) {
+    let filter = format!("sport = :{port}");
+    let output = Command::new("ss").args(["--tcp", "--memory", "--numeric", "--no-header", &filter]).output();
+    let text = String::from_utf8(output.expect("ss, of iproute2").stdout).unwrap();
+    let sockets: Vec<&str> = text.split("skmem:(").skip(1).collect();
+    // r: received and not read; w: to be sent or acknowledged.
+    let held = |socket: &&str| -> usize {
+        let fields = socket.split([',', ')']);
+        fields.filter_map(|field| field.strip_prefix(['r', 'w'])?.parse::<usize>().ok()).sum()
+    };
+    (sockets.iter().map(held).sum(), sockets.len())
+}
+
+#[test]
+fn answers_that_nobody_reads() {
+    let mut scene = Scene::begin("60 that never read", &[]);
+    let mut deaf = connect_many(scene.address(), 60);
+    // Longer than a moment: left to itself, Linux would make more and more room for what is not read.
+    for _ in 0..4 {
+        deaf.iter_mut().for_each(ask_without_reading);
+        scene.probe_on();
+        scene.look();
+        let (held, sockets) = kernel_memory(scene.address().port());
+        eprintln!("60 that never read: the kernel holds {} KiB for {sockets} connections", held / 1024);
+        assert!(sockets > 30 && held / sockets < 64 * 1024, "{held} bytes for {sockets} connections");
+    }
+    drop(deaf);
+    scene.end();
+}
+
+#[test]
+fn a_hundred_thousand_requests_in_one_go() {
+    const REQUESTS: usize = 100_000;
+    let mut scene = Scene::begin("100,000 pipelined", &[]);
+    let reader = connect(scene.address());
+    let mut writer = reader.try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        let batch = b"GET /nodename HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+        for _ in 0..REQUESTS / 100 {
+            writer.write_all(&batch).unwrap();
+        }
+    });
+    let mut answers = 0;
+    for line in BufReader::new(reader).lines() {
+        // A body has no line end of its own: the next answer follows on its line.
+        answers += line.unwrap().matches("Node: \"n1\"").count();
+        if answers == REQUESTS - 1 {
+            break;
+        }
+    }
+    flood.join().unwrap();
+    scene.look();
+    scene.end();
+}
+
+#[test]
+fn connections_without_a_word_are_closed() {
+    let scene = Scene::begin("silent", &[]);
+    let mut silent = connect_many(scene.address(), 20);
+    until("the header timeout", || silent.iter_mut().all(is_closed).then_some(()));
+    scene.end();
+}

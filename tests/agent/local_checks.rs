@@ -1,0 +1,249 @@
+//! The local checks through the real agent: what it answers, when it begins and how it is set.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub, answer};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+use std::time::Duration;
+
+/// An agent without a cluster: the local checks need none.
+fn agent(args: &[String]) -> Agent {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.env_remove("KUBECONFIG").env("NODE_NAME", "n1").args(args);
+    Agent::launch(command)
+}
+
+fn args(list: &[&str]) -> Vec<String> {
+    list.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+fn healthy() -> Stub {
+    Stub::start(answer("200 OK", "ok"))
+}
+
+/// The same on a node that was started so long ago, whatever this machine is. Needs root: it has a time namespace.
+fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
+    let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
+    let mut command = Command::new("unshare");
+    command.args(["--time", &format!("--boottime={offset}"), "--fork", "--kill-child"]);
+    command.arg(env!("CARGO_BIN_EXE_nodegate")).env_remove("KUBECONFIG").env("NODE_NAME", "n1").args(args);
+    Agent::launch(command)
+}
+
+fn this_machine_is_up_for() -> Duration {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap();
+    Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// A URL at which nothing listens.
+fn closed() -> String {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    format!("http://{address}/")
+}
+
+/// Waits for this outcome of a check; an empty reason means that it passes. Gives the whole body.
+fn wait_check(agent: &Agent, name: &str, reason: &str) -> String {
+    let body = until(&format!("{name} to say {reason:?}"), || {
+        let reply = agent.get(&format!("/health?check={name}"));
+        let found = reply.json()["checks"][0]["reason"].as_str().unwrap_or_default().to_owned();
+        let status = if reason.is_empty() { 200 } else { 503 };
+        (reply.status == status && found == reason).then_some(reply.body)
+    });
+    eprintln!("{body}");
+    body
+}
+
+/// A body without the times that runs took, and otherwise byte for byte.
+fn without_times(body: &str) -> String {
+    let (first, rest) = body.split_once("duration_ms\":").unwrap();
+    let rest = rest
+        .split("duration_ms\":")
+        .map(|part| format!("0{}", part.trim_start_matches(|c: char| c.is_ascii_digit())));
+    std::iter::once(first.to_owned()).chain(rest).collect::<Vec<_>>().join("duration_ms\":")
+}
+
+#[test]
+fn each_check_answers_in_json() {
+    let stub = healthy();
+    let url = stub.url("/healthz");
+    let agent = agent(&[
+        format!("--check=kubelet:url={url}"),
+        format!("--check=okd_router_1936:url={}", closed()),
+        format!("--http-check=web={url}"),
+        format!("--tcp-check=db={}", url.trim_start_matches("http://").trim_end_matches("/healthz")),
+    ]);
+    let reply = agent.get("/health?check=kubelet,http:web,tcp:db,okd_router_1936,http:none");
+    assert_eq!(reply.status, 503);
+    eprintln!("{}", reply.body);
+    let expected = r#"{"status":"not-ready","checks":[{"name":"kubelet","passed":true,"duration_ms":0},{"name":"http:web","passed":true,"duration_ms":0},{"name":"tcp:db","passed":true,"duration_ms":0},{"name":"okd_router_1936","passed":false,"reason":"ConnectionRefused","duration_ms":0},{"name":"http:none","passed":false,"reason":"Unknown check: http:none","duration_ms":0}],"total_duration_ms":0}"#;
+    assert_eq!(without_times(&reply.body).trim_end(), expected);
+    assert_eq!(agent.metric(r#"nodegate_check_passed{check="http:web"}"#), Some(1.0));
+    assert_eq!(agent.metric(r#"nodegate_check_passed{check="okd_router_1936"}"#), Some(0.0));
+}
+
+#[test]
+fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
+    let stub = healthy();
+    let agent = agent(&[
+        format!("--check=kubelet:url={},interval=100ms", stub.url("/healthz")),
+        "--log=debug".to_owned(),
+    ]);
+    assert_eq!(agent.get("/health").status, 200);
+    assert_eq!(stub.asked(), 0, "nobody has named it");
+    assert_eq!(
+        agent.get("/health?check=kubelet").status,
+        200,
+        "the first request waits for the first result"
+    );
+    until("more runs without a request", || (stub.asked() > 3).then_some(()));
+    stub.now(answer("503 Service Unavailable", ""));
+    let body = wait_check(&agent, "kubelet", "HTTP 503");
+    assert!(body.starts_with(
+        r#"{"status":"not-ready","checks":[{"name":"kubelet","passed":false,"reason":"HTTP 503""#
+    ));
+    let asked = stub.asked();
+    for _ in 0..50 {
+        agent.get("/health?check=kubelet");
+    }
+    assert!(stub.asked() < asked + 50, "requests are answered from memory");
+}
+
+#[test]
+fn checks_named_at_the_start_run_from_the_start() {
+    let stub = healthy();
+    let url = stub.url("/");
+    let eager = agent(&[format!("--http-check=web={url}"), "--checks=http:web".to_owned()]);
+    until("a run that nobody asked for", || (stub.asked() > 0).then_some(()));
+    until("its result", || {
+        eager.metric(r#"nodegate_check_passed{check="http:web"}"#).filter(|value| *value > 0.5)
+    });
+
+    let by_default = agent(&[
+        format!("--http-check=web={url}"),
+        "--default-checks=node_ready,http:web".to_owned(),
+        "--check=http:web:interval=100ms".to_owned(),
+    ]);
+    let reply = by_default.wait_for("ready", |reply| reply.status == 200);
+    assert_eq!(reply.json()["checks"][1]["name"], "http:web");
+    stub.now(answer("500 Internal Server Error", ""));
+    by_default.wait_for("not ready", |reply| reply.json()["checks"][1]["reason"] == "HTTP 500");
+    assert_eq!(by_default.get("/nodecheck").body.trim(), "Down");
+}
+
+#[test]
+fn settings_from_the_environment_are_separated_by_semicolons() {
+    let stub = healthy();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let urls = format!("a={};b={}", stub.url("/a"), closed());
+    command.env_remove("KUBECONFIG").env("NODE_NAME", "n1").env("NODEGATE_HTTP_CHECK", urls);
+    command.env("NODEGATE_CHECK", "http:a:interval=100ms;http:b:interval=100ms,timeout=1s");
+    let agent = Agent::launch(command);
+    wait_check(&agent, "http:a", "");
+    wait_check(&agent, "http:b", "ConnectionRefused");
+}
+
+#[test]
+fn rise_and_fall_are_counted_in_runs() {
+    let stub = healthy();
+    let agent = agent(&[
+        format!("--http-check=web={}", stub.url("/")),
+        "--check=http:web:interval=100ms,rise=4,fall=3".to_owned(),
+    ]);
+    wait_check(&agent, "http:web", "");
+    let before = stub.asked();
+    stub.now(answer("503 Service Unavailable", ""));
+    wait_check(&agent, "http:web", "HTTP 503");
+    assert!(stub.asked() >= before + 3, "fallen after {} runs", stub.asked() - before);
+    let before = stub.asked();
+    stub.now(answer("200 OK", ""));
+    wait_check(&agent, "http:web", "");
+    assert!(stub.asked() >= before + 4, "risen after {} runs", stub.asked() - before);
+}
+
+const ELIGIBLE: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}"#;
+
+#[test]
+fn kube_proxy_from_not_deployed_to_draining() {
+    let stub = Stub::start(answer("200 OK", ELIGIBLE));
+    let setting = |url: &str| format!("--check=kube_proxy:url={url},interval=100ms,timeout=1s");
+    let long = Duration::from_hours(1);
+    let none = agent_on_node_up_for(long, &[setting(&closed())]);
+    wait_check(&none, "kube_proxy", "");
+    assert_eq!(none.logged("not deployed"), 1);
+
+    let agent = agent(&[setting(&stub.url("/healthz"))]);
+    wait_check(&agent, "kube_proxy", "");
+    let unavailable = "503 Service Unavailable";
+    stub.now(answer(unavailable, &ELIGIBLE.replace(r#""nodeEligible":true"#, r#""nodeEligible":false"#)));
+    wait_check(&agent, "kube_proxy", "NodeNotEligible");
+    let reply = agent.get("/health?check=kube_proxy&drain=404");
+    assert_eq!((reply.status, &reply.json()["status"]), (404, &"draining".into()));
+    stub.now(answer(unavailable, &ELIGIBLE.replace(r#""healthy":true"#, r#""healthy":false"#)));
+    wait_check(&agent, "kube_proxy", "NotSynced: IPv4 for 0s");
+    assert_eq!(agent.get("/health?check=kube_proxy&drain=404").status, 503);
+    stub.now(Act::Hang);
+    wait_check(&agent, "kube_proxy", "Timeout after 1s");
+    stub.now(answer("200 OK", "ok"));
+    wait_check(&agent, "kube_proxy", "MalformedJSON");
+    stub.now(answer("200 OK", ELIGIBLE));
+    wait_check(&agent, "kube_proxy", "");
+}
+
+const NOT_STARTED: &str =
+    "NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m";
+
+#[test]
+fn a_node_that_boots_waits_for_its_kube_proxy() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let setting = format!("--check=kube_proxy:url=http://{port}/healthz,interval=100ms");
+    let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
+    wait_check(&booting, "kube_proxy", NOT_STARTED);
+    assert_eq!(booting.logged("not deployed"), 1, "why it fails");
+    let _kube_proxy = Stub::start_at(port, answer("200 OK", ELIGIBLE));
+    wait_check(&booting, "kube_proxy", "");
+}
+
+#[test]
+fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
+    let setting = format!("--check=kube_proxy:url={},interval=100ms", closed());
+    let five_minutes = Duration::from_mins(5);
+    let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
+    wait_check(&agent, "kube_proxy", NOT_STARTED);
+    wait_check(&agent, "kube_proxy", "");
+    assert_eq!(agent.logged("taken as not deployed, so the check passes"), 1);
+}
+
+#[test]
+fn a_kube_proxy_that_is_said_to_be_deployed_is_missed_however_long_the_node_has_been_up() {
+    let setting = format!("--check=kube_proxy:url={},deployed=yes,interval=100ms", closed());
+    let agent = agent_on_node_up_for(Duration::from_hours(1), &[setting]);
+    wait_check(&agent, "kube_proxy", "ConnectionRefused");
+}
+
+fn threads(agent: &Agent) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().count()
+}
+
+#[test]
+fn a_hundred_hung_checks_cost_no_thread() {
+    let stub = Stub::start(Act::Hang);
+    let names: Vec<String> = (0..100).map(|n| format!("h{n}")).collect();
+    let mut settings = args(&[]);
+    for name in &names {
+        settings.push(format!("--http-check={name}={}", stub.url("/")));
+        settings.push(format!("--check=http:{name}:interval=100ms,timeout=300ms"));
+    }
+    let agent = agent(&settings);
+    assert_eq!(agent.get("/health").status, 200);
+    let before = threads(&agent);
+    for batch in names.chunks(25) {
+        let query: Vec<String> = batch.iter().map(|name| format!("http:{name}")).collect();
+        let reply = agent.get(&format!("/health?check={}", query.join(",")));
+        let checks = reply.json()["checks"].as_array().unwrap().clone();
+        assert!(checks.iter().all(|check| check["reason"] == "Timeout after 300ms"), "{}", reply.body);
+    }
+    until("each to have hung several times", || (stub.asked() > 500).then_some(()));
+    assert_eq!(threads(&agent), before);
+    assert_eq!(agent.get("/livez").status, 200);
+}

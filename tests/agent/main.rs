@@ -1,0 +1,24 @@
+//! The real agent as a child process, asked over its sockets: with a simulated cluster where it needs one, and with real
+//! programs (kubectl, containerd, dnsmasq, Chromium) around it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+mod access;
+mod container_runtime;
+mod credentials;
+mod disk_pressure;
+mod filesystem_ro;
+mod hostile;
+mod local_checks;
+mod network;
+mod page;
+mod services;
+mod settings;
+mod startup;
+mod status;
+mod upgrade;

@@ -1,0 +1,236 @@
+//! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
+
+use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use serde_json::json;
+use std::fmt::Write;
+use std::time::Duration;
+
+const ARGS: &[&str] = &["--stale-after=4s", "--watch-service=default/web"];
+const PATH: &str = "/services/default/web";
+const CHECK: &str = "/health?check=service:default/web";
+
+/// An endpoint: its address, its node (empty for none), and whether it is ready.
+type Endpoint = (&'static str, &'static str, bool);
+
+struct Story {
+    cluster: Cluster,
+    agent: Agent,
+}
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_secs(1)));
+    cluster.allow_services();
+    cluster
+}
+
+impl Story {
+    /// A Service without a selector, whose slices somebody else makes.
+    fn begin(args: &[&str]) -> Self {
+        let cluster = cluster();
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
+        agent.wait_ready();
+        let story = Self { cluster, agent };
+        story.apply("kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 443}]}\n");
+        story
+    }
+
+    fn apply(&self, yaml: &str) {
+        let file = self.cluster.dir.path().join("object.yaml");
+        std::fs::write(&file, yaml).unwrap();
+        self.cluster.kubectl(&["apply", "--validate=false", "-f", file.to_str().unwrap()]);
+    }
+
+    fn slice(&self, name: &str, family: &str, endpoints: &[Endpoint]) {
+        let mut yaml = format!(
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/service-name: web}}\n\
+             addressType: {family}\nports: [{{name: https, port: 8443, protocol: TCP}}, {{name: http, port: 8080, protocol: TCP}}]\nendpoints:\n"
+        );
+        for (address, node, ready) in endpoints {
+            let node = if node.is_empty() { String::new() } else { format!(", nodeName: {node}") };
+            // What the control plane writes for a pod that ends: not ready, and serving as long as its probe passes.
+            let conditions = format!("ready: {ready}, serving: true, terminating: {}", !ready);
+            writeln!(yaml, "- {{addresses: ['{address}'], conditions: {{{conditions}}}{node}}}").unwrap();
+        }
+        self.apply(&yaml);
+    }
+
+    /// Waits until kube-proxy would say this count.
+    fn counts(&self, endpoints: u64) {
+        let status = if endpoints > 0 { 200 } else { 503 };
+        until(&format!("{endpoints} endpoints"), || {
+            let reply = self.agent.get(PATH);
+            let same = reply.json()["localEndpoints"] == endpoints && reply.status == status;
+            let weight = format!("x-load-balancing-endpoint-weight: {endpoints}");
+            (same && reply.head.to_lowercase().contains(&weight)).then_some(())
+        });
+        assert_eq!(self.agent.get(CHECK).status, status);
+    }
+
+    /// What the check says once the Service's own watch is too old to be believed.
+    fn stale_check(&self) -> Reply {
+        until("a stale Service", || Some(self.agent.get(CHECK)).filter(Reply::is_stale))
+    }
+}
+
+#[test]
+fn endpoints_are_counted_as_kube_proxy_counts_them() {
+    let story = Story::begin(ARGS);
+    story.counts(0);
+    assert_eq!(story.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
+
+    story.slice(
+        "web-a",
+        "IPv4",
+        &[("10.0.0.1", NODE, true), ("10.0.0.2", "n2", true), ("10.0.0.3", "", true)],
+    );
+    story.counts(1);
+    // A second slice of the Service, and the other family of a dual-stack one.
+    story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, true)]);
+    story.counts(2);
+    story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, true)]);
+    story.counts(2);
+    // Serving and terminating: traffic may go on, but a balancer is told that there is nobody.
+    story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, false)]);
+    story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, false)]);
+    story.counts(1);
+    story.slice("web-6", "IPv6", &[("fd00::1", NODE, false)]);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
+    story.counts(0);
+    let body = story.agent.get(PATH).json();
+    let expected = json!({
+        "service": {"namespace": "default", "name": "web"}, "localEndpoints": 0, "serviceProxyHealthy": true,
+    });
+    assert_eq!(body, expected);
+
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    story.cluster.kubectl(&["delete", "endpointslice", "web-a"]);
+    story.counts(0);
+    assert_eq!(story.agent.get("/services/default/other").status, 404);
+    assert_eq!(story.agent.health().status, 200, "the node is another matter");
+}
+
+#[test]
+fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
+    let story = Story::begin(ARGS);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    let asked = format!("{PATH}?drain=503");
+    assert_eq!(story.agent.get(&asked).status, 200);
+    story.cluster.kubectl(&["cordon", NODE]);
+    story.agent.wait_reason("Unschedulable");
+    let reply = story.agent.get(&asked);
+    assert_eq!((reply.status, &reply.json()["localEndpoints"]), (503, &json!(1)));
+    assert!(reply.head.to_lowercase().contains("x-load-balancing-endpoint-weight: 0"), "{}", reply.head);
+    assert_eq!(story.agent.get(PATH).status, 200, "kube-proxy knows no cordon");
+    // Both in one question, with a third state.
+    let both = story.agent.get("/health?check=node_ready,service:default/web&drain=404");
+    assert_eq!((both.status, &both.json()["status"]), (404, &json!("draining")));
+    assert_eq!(story.agent.get(&format!("{PATH}?drain=1")).status, 400);
+    story.cluster.kubectl(&["uncordon", NODE]);
+    until("the cordon to be lifted", || (story.agent.get(&asked).status == 200).then_some(()));
+}
+
+#[test]
+fn an_outage_holds_what_was_known_of_the_endpoints() {
+    let story = Story::begin(ARGS);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
+    story.counts(0);
+    story.cluster.wait(story.cluster.sim.kill());
+    let node = story.agent.wait_for("a stale answer", Reply::is_stale);
+    assert_eq!(node.status, 200, "the node itself fails open");
+    let check = story.stale_check();
+    assert_eq!((check.status, check.reason().as_deref()), (503, Some("NoLocalEndpoints")));
+    // kube-proxy knows no more than we do, and goes by what it knew: nobody is here to take a connection.
+    assert_eq!(story.agent.get(PATH).status, 503);
+    story.cluster.wait(story.cluster.sim.restart(true)).unwrap();
+    until("a fresh Service", || {
+        let reply = story.agent.get(CHECK);
+        (reply.status == 503 && !reply.is_stale()).then_some(())
+    });
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    story.cluster.wait(story.cluster.sim.kill());
+    assert_eq!(story.stale_check().status, 200, "the endpoint that was there is still the best guess");
+    assert_eq!(story.agent.get(PATH).status, 200);
+}
+
+#[test]
+fn an_outage_fails_closed_if_that_was_asked_for() {
+    let story = Story::begin(&[ARGS, &["--on-stale=not-ready"]].concat());
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    story.cluster.wait(story.cluster.sim.kill());
+    let check = story.stale_check();
+    assert_eq!((check.status, check.reason().as_deref()), (503, Some("CacheStale")));
+    assert_eq!(story.agent.get(PATH).status, 503);
+}
+
+#[test]
+fn a_lost_slice_watch_leaves_the_node_alone() {
+    let story = Story::begin(ARGS);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
+    story.counts(0);
+    let broken = Effect::Status { code: 503, retry_after: 0 }.on(Scope::all().resources(&["endpointslices"]));
+    let fault = story.cluster.sim.faults().add(broken);
+    story.cluster.sim.close_watches(Some("endpointslices"));
+    assert_eq!(story.stale_check().status, 503, "what was known last is held");
+    let node = story.agent.health();
+    assert!(node.status == 200 && !node.is_stale(), "{node:?}");
+    story.cluster.sim.cordon(NODE);
+    story.agent.wait_reason("Unschedulable");
+    story.cluster.sim.uncordon(NODE);
+    story.agent.wait_ready();
+    story.cluster.sim.faults().remove(fault);
+    until("a fresh Service", || {
+        let reply = story.agent.get(CHECK);
+        (reply.status == 503 && !reply.is_stale()).then_some(())
+    });
+}
+
+#[test]
+fn packets_that_vanish_hide_no_change_of_a_service() {
+    let story = Story::begin(ARGS);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
+    story.counts(0);
+    story.cluster.sim.half_open();
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    story.cluster.sim.heal();
+}
+
+#[test]
+fn without_the_right_to_watch_slices_nothing_was_ever_known_so_the_check_passes_and_the_log_says_why() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), ARGS);
+    agent.wait_ready();
+    until("the warning", || (agent.logged("manifests/components/services") == 1).then_some(()));
+    let check = agent.get(CHECK);
+    assert!(check.status == 200 && check.is_stale(), "{check:?}");
+    assert_eq!(agent.get(PATH).status, 200);
+}
+
+#[test]
+fn a_service_costs_one_watch_and_no_request_for_any_number_of_probes() {
+    let story = Story::begin(ARGS);
+    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    story.counts(1);
+    let requests = || {
+        let all = story.cluster.sim.counters().read().requests;
+        let ours = all.into_iter().filter(|(kind, _)| kind.user_agent.starts_with("nodegate/"));
+        ours.map(|(_, count)| count).sum::<u64>()
+    };
+    let before = requests();
+    for _ in 0..500 {
+        assert_eq!(story.agent.get(PATH).status, 200);
+        assert_eq!(story.agent.get(CHECK).status, 200);
+    }
+    assert_eq!(requests(), before);
+    until("one connection with three watches", || {
+        let reading = story.cluster.sim.counters().read();
+        (reading.connections == 1 && reading.watches == 3).then_some(())
+    });
+}

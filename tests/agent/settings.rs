@@ -1,0 +1,145 @@
+//! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
+
+use std::process::{Command, Output};
+
+fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
+    // A setting that is taken by mistake starts an agent, which would run forever.
+    Command::new("/usr/bin/timeout")
+        .args(["30", env!("CARGO_BIN_EXE_nodegate")])
+        .args(args)
+        .env_clear()
+        .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")
+        .env("LISTEN_PORT", "0")
+        .envs(env.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// One line, with the flag, the value, and something that helps.
+fn refuses(args: &[&str], env: &[(&str, &str)], needles: &[&str]) {
+    let output = nodegate(args, env);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{args:?} {env:?}: {text}");
+    assert_eq!(text.lines().count(), 1, "{args:?} {env:?}: {text}");
+    for needle in needles {
+        assert!(text.contains(needle), "{args:?} {env:?}: no {needle:?} in {text}");
+    }
+}
+
+#[test]
+fn every_bad_value_is_named() {
+    let cases: &[(&str, &str, &str, &str)] = &[
+        ("--node-name", "NODE_NAME", "Node 1", "lower-case"),
+        ("--node-name", "NODE_NAME", "a,b=c", "lower-case"),
+        ("--listen-port", "LISTEN_PORT", "70000", "1 to 65535"),
+        ("--listen-port", "LISTEN_PORT", "http", "1 to 65535"),
+        ("--agent-port", "NODEGATE_AGENT_PORT", "-1", "0 for none"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "web", "namespace/name"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "a/b/c", "namespace/name"),
+        ("--watch-service", "NODEGATE_WATCH_SERVICE", "ingress/Web", "namespace/name"),
+        ("--listen-address", "NODEGATE_LISTEN_ADDRESS", "localhost", "IP address"),
+        ("--allow-from", "NODEGATE_ALLOW_FROM", "10.0.0.1,10.0.0.0/33", "10.0.0.0/24,192.168.1.7"),
+        ("--allow-from", "NODEGATE_ALLOW_FROM", "lb.example.com", "networks and addresses"),
+        ("--allow-from", "NODEGATE_ALLOW_FROM", ",", "names nobody"),
+        ("--metrics-addr", "NODEGATE_METRICS_ADDR", "9100", "127.0.0.1:25004"),
+        ("--metrics-addr", "NODEGATE_METRICS_ADDR", "localhost:9100", "[::]:25004"),
+        ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:70000", "an IP address and a port"),
+        ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:25002", "--listen-port and --agent-port"),
+        ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "0", "1 to 100000"),
+        ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
+        ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
+        ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
+        ("--drain-on", "NODEGATE_DRAIN_ON", "cordon", "unschedulable, deleting, taint:<key>"),
+        ("--startup-grace", "NODEGATE_STARTUP_GRACE", "soon", "e.g. 500ms"),
+        ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
+        ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
+        ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
+        ("--checks", "NODEGATE_CHECKS", "bogus", "okd_router_1936"),
+        ("--checks", "NODEGATE_CHECKS", "node_ready", "answers from memory"),
+        ("--host-root", "NODEGATE_HOST_ROOT", "host", "begins with /"),
+        ("--http-check", "NODEGATE_HTTP_CHECK", "nginx", "nginx=http://127.0.0.1:10254/healthz"),
+        ("--http-check", "NODEGATE_HTTP_CHECK", "nginx=https://127.0.0.1/", "no TLS"),
+        ("--http-check", "NODEGATE_HTTP_CHECK", "a,b=http://127.0.0.1/", "a name of letters"),
+        ("--tcp-check", "NODEGATE_TCP_CHECK", "db=5432", "127.0.0.1:5432"),
+        ("--conditions", "NODEGATE_CONDITIONS", "DiskPressure=Maybe", "MyAgentReady=False"),
+        ("--log-format", "NODEGATE_LOG_FORMAT", "xml", "text or json"),
+        ("--log", "RUST_LOG", "loud", "error, warn, info"),
+    ];
+    for (flag, env, value, takes) in cases {
+        refuses(&[&format!("{flag}={value}")], &[], &[flag, env, value, takes]);
+        refuses(&[], &[(env, value)], &[flag, env, value, takes]);
+    }
+}
+
+/// Of a setting with parts, the part that is wrong is named.
+#[test]
+fn every_bad_part_of_a_check_is_named() {
+    for (value, part, takes) in [
+        ("bogus:interval=1s", "bogus", "okd_router_1936"),
+        ("kubelet:interval=0s", "kubelet:interval=0s", "100ms"),
+        ("kubelet:colour=red", "kubelet:colour", "rise"),
+        ("kubelet:url=ftp://x", "ftp://x", "http://"),
+        ("kubelet", "kubelet", "<check>:<key>=<value>"),
+    ] {
+        refuses(&["--check", value], &[], &["--check", "NODEGATE_CHECK", part, takes]);
+        refuses(&[], &[("NODEGATE_CHECK", value)], &["--check", "NODEGATE_CHECK", part, takes]);
+    }
+}
+
+#[test]
+fn two_protocols_cannot_share_a_port() {
+    let needles = ["--agent-port", "NODEGATE_AGENT_PORT", "25001", "another port than --listen-port"];
+    refuses(&["--agent-port=25001", "--listen-port=25001"], &[], &needles);
+    refuses(&[], &[("LISTEN_PORT", "25002")], &["--agent-port", "25002"]);
+}
+
+#[test]
+fn all_mistakes_are_named_in_one_go() {
+    let output = nodegate(&["--stale-after=x", "--on-stale=y"], &[("LISTEN_PORT", "z")]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for needle in ["--stale-after", "--on-stale", "LISTEN_PORT"] {
+        assert!(text.contains(needle), "{text}");
+    }
+}
+
+/// What a template renders for a value that it was not given.
+#[test]
+fn an_empty_variable_is_one_that_is_not_set() {
+    let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
+    let empty: Vec<_> =
+        help.split("[env: ").skip(1).map(|text| (text.split_once('=').unwrap().0, "")).collect();
+    assert!(empty.len() > 20, "{empty:?}");
+    refuses(&["--stale-after=x"], &empty, &["--stale-after"]);
+    let lists = ["NODEGATE_CHECK", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
+    let ended: Vec<(&str, &str)> = lists.into_iter().map(|name| (name, ";")).collect();
+    refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
+    // An option is given by somebody: only what has no default may be left empty.
+    refuses(&["--listen-port="], &[], &["--listen-port", "LISTEN_PORT", "1 to 65535"]);
+    refuses(&["--stale-after=x", "--metrics-addr=", "--allow-from=", "--checks="], &[], &["--stale-after"]);
+}
+
+#[test]
+fn unknown_flags_and_arguments_are_one_line_too() {
+    refuses(&["--stale-aftr=1s"], &[], &["--stale-aftr", "--stale-after"]);
+    refuses(&["serve"], &[], &["serve"]);
+    refuses(&["--listen-port"], &[], &["--listen-port"]);
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for flag in ["--help", "-h", "--version"] {
+        let output = nodegate(&[flag], &[]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{flag}");
+    }
+    let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
+    for word in ["NODE_NAME", "LISTEN_PORT", "RUST_LOG", "KUBECONFIG", "/health", "EXIT CODES"] {
+        assert!(help.contains(word), "no {word} in --help");
+    }
+}

@@ -1,0 +1,66 @@
+//! From the start to the first answer, and what a signal does before it and after.
+
+use nodegate_testbed::agent::{Agent, send_signal};
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::{Act, Stub, answer};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What a load balancer asks is known when the port opens: nothing flips that has not happened.
+#[test]
+fn the_port_opens_with_the_first_result_of_each_check() {
+    let cluster = Cluster::start();
+    let Act::Say(text) = answer("200 OK", "") else { unreachable!() };
+    let late = Stub::start(Act::SayLate(Duration::from_millis(700), text));
+    let check = format!("--http-check=late={}", late.url("/"));
+    let checks = "--default-checks=node_ready,http:late";
+    // The Node is known long before.
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[&check, checks, "--startup-grace=100ms"]);
+    let first = agent.health();
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
+    assert_eq!(agent.get("/status.json").json()["flips"].as_array().map(Vec::len), Some(0));
+}
+
+/// Whether a process does something of its own about SIGTERM.
+fn handles_sigterm(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (15 - 1)) != 0)
+}
+
+#[test]
+fn a_signal_ends_an_agent_that_does_not_listen_yet() {
+    let cluster = Cluster::start();
+    cluster.sim.ignore_new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["--startup-grace=5m", "--listen-port=0"]).env("NODEGATE_AGENT_PORT", "0");
+    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::piped());
+    let mut agent = command.spawn().unwrap();
+    until("the agent to be ready for signals", || handles_sigterm(agent.id()).then_some(()));
+    send_signal(agent.id(), "TERM");
+    let ended = until("the agent to end", || agent.try_wait().unwrap());
+    let mut log = String::new();
+    agent.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(ended.success() && !log.contains("listening address"), "{ended}: {log}");
+}
+
+#[test]
+fn a_second_signal_ends_a_shutdown_at_once() {
+    let cluster = Cluster::start();
+    let hangs = Stub::start(Act::Hang);
+    let check = format!("--http-check=hangs={}", hangs.url("/"));
+    let patient = ["--check=http:hangs:timeout=2m", "--shutdown-grace=5m"];
+    let mut agent = Agent::start(NODE, &cluster.kubeconfig(), &[&check, patient[0], patient[1]]);
+    let mut waits = TcpStream::connect(agent.address()).unwrap();
+    waits.write_all(b"GET /health?check=http:hangs HTTP/1.0\r\n\r\n").unwrap();
+    until("the check to hang", || (hangs.asked() > 0).then_some(()));
+    agent.signal("TERM");
+    until("the shutdown to begin", || (agent.logged("a second signal ends it at once") > 0).then_some(()));
+    agent.signal("INT");
+    assert_eq!(agent.wait_end().code(), Some(1), "{}", agent.log_text());
+}

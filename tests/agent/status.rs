@@ -1,0 +1,317 @@
+//! `nodegate status`: what it says of a running agent, and what it does when there is none, or something else.
+
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+/// The program with this environment and no other; killed if it should run an agent.
+fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new("/usr/bin/timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_nodegate")]).args(args).env_clear().envs(env.iter().copied());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+struct Told {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn told(output: Output) -> Told {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Told { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Asks at an address. A busy machine may need longer than the default.
+fn ask(address: SocketAddr, args: &[&str]) -> Told {
+    let address = address.to_string();
+    told(nodegate(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
+}
+
+impl Told {
+    #[track_caller]
+    fn says(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        for word in words {
+            assert!(self.out.contains(word), "no {word:?} in {}{}", self.out, self.err);
+        }
+    }
+
+    /// Nothing is known, and one line says why.
+    #[track_caller]
+    fn is_unknown(&self, words: &[&str]) {
+        assert_eq!((self.code, self.out.as_str()), (3, ""), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        assert!(self.err.starts_with("nodegate: "), "{}", self.err);
+        for word in words {
+            assert!(self.err.contains(word), "no {word:?} in {}", self.err);
+        }
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_verdict() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
+    agent.wait_ready();
+    let at = agent.address();
+    ask(at, &[]).says(
+        0,
+        &["Ready: may get new traffic", "node   n1", "fresh, last proof", "node_ready *", "no flip"],
+    );
+
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    let draining = ask(at, &[]);
+    draining.says(1, &["Draining: cordoned (Unschedulable)", "drains", "Ready -> Draining  Unschedulable"]);
+    assert!(!draining.out.contains('\u{1b}'), "colour without a terminal: {}", draining.out);
+
+    assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));
+    agent.wait_reason("KubeletNotReady");
+    ask(at, &[]).says(
+        2,
+        &["NotReady: the kubelet says that it is not ready (KubeletNotReady)", "Draining -> NotReady"],
+    );
+}
+
+#[test]
+fn json_is_the_agents_own() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
+    agent.wait_ready();
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    let said = ask(agent.address(), &["-o", "json"]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    let (said, own): (serde_json::Value, _) =
+        (serde_json::from_str(&said.out).unwrap(), agent.get("/status.json").json());
+    assert_eq!(
+        (&said["verdict"], &said["flips"], &said["facts"]),
+        (&own["verdict"], &own["flips"], &own["facts"])
+    );
+    let checks = ask(agent.address(), &["-o", "json", "--check", "custom_conditions"]);
+    assert_eq!(checks.code, 0, "{}", checks.err);
+    assert_eq!(checks.out, agent.get("/health?check=custom_conditions").body);
+}
+
+#[test]
+fn checks_can_be_asked_for() {
+    let cluster = Cluster::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = format!("db={}", listener.local_addr().unwrap());
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--tcp-check", &own]);
+    agent.wait_ready();
+    let at = agent.address();
+    ask(at, &["--check", "node_ready,tcp:db"]).says(0, &["Ready: these checks pass", "tcp:db      passes"]);
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    ask(at, &["--check=tcp:db"]).says(0, &["Ready"]);
+    ask(at, &["--check=tcp:db,node_ready"]).says(1, &["Draining: node_ready: cordoned (Unschedulable)"]);
+    ask(at, &["--check=node_ready,bogus"])
+        .says(2, &["NotReady: node_ready: cordoned (Unschedulable); bogus: Unknown check: bogus"]);
+    ask(at, &["--check=bogus"]).says(2, &["NotReady: bogus: Unknown check: bogus"]);
+    ask(at, &["--check", &vec!["node_ready"; 40].join(",")]).says(1, &["Draining"]);
+    let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
+    ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);
+}
+
+#[test]
+fn a_stale_answer_is_called_a_guess() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=2s"]);
+    agent.wait_ready();
+    cluster.wait(cluster.sim.kill());
+    agent.wait_for("stale", nodegate_testbed::agent::Reply::is_stale);
+    ask(agent.address(), &[]).says(
+        0,
+        &["Ready: may get", "a guess: the API server was last heard", "fails open", "stale, last proof"],
+    );
+}
+
+#[test]
+fn a_misconfigured_agent_is_unknown() {
+    let cluster = Cluster::start();
+    let agent = Agent::start("", &cluster.kubeconfig(), &[]);
+    let said = ask(agent.address(), &[]);
+    said.says(3, &["Misconfigured: NODE_NAME is not set", "spec.nodeName"]);
+    assert!(!said.out.contains("passes"), "{}", said.out);
+    ask(agent.address(), &["--check=node_ready"]).is_unknown(&["answered HTTP 500", "NODE_NAME is not set"]);
+}
+
+#[test]
+fn the_agent_on_this_machine_is_found_by_its_environment() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
+    agent.wait_ready();
+    let port = agent.address().port().to_string();
+    // The agent's other settings, even wrong ones, are none of its business.
+    let env = [
+        ("LISTEN_PORT", port.as_str()),
+        ("NODE_NAME", "Not A Name"),
+        ("NODEGATE_STALE_AFTER", "x"),
+        ("RUST_LOG", "y"),
+    ];
+    told(nodegate(&["status"], &env)).says(0, &["Ready"]);
+    let address = format!("localhost:{port}");
+    told(nodegate(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
+}
+
+/// An agent with `--metrics-addr` answers `/status.json` there alone, and checks at both addresses.
+#[test]
+fn the_status_has_moved_with_metrics_addr() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--metrics-addr=127.0.0.1:0"]);
+    agent.wait_ready();
+    let log = agent.log_text();
+    let moved: SocketAddr =
+        log.split("metrics_addr=").nth(1).unwrap().split([' ', '\n']).next().unwrap().parse().unwrap();
+    let (probed, moved) = (agent.address().port().to_string(), moved.to_string());
+    let env = [("LISTEN_PORT", probed.as_str()), ("NODEGATE_METRICS_ADDR", moved.as_str())];
+    told(nodegate(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
+    told(nodegate(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);
+    ask(agent.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
+    ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready"]);
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    told(nodegate(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
+}
+
+#[test]
+fn nobody_listens() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    ask(address, &[]).is_unknown(&[&format!("http://{address}: could not connect"), "refused"]);
+    told(nodegate(&["status", "--addr=no-such-host.invalid"], &[]))
+        .is_unknown(&["no-such-host.invalid:25001"]);
+}
+
+/// A server that does this with each connection once it has been asked.
+fn server(answer: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut asked = [0; 1024];
+            let read = stream.read(&mut asked).unwrap();
+            assert!(asked[..read].starts_with(b"GET /"), "{asked:?}");
+            answer(&mut stream);
+        }
+    });
+    address
+}
+
+#[test]
+fn what_is_no_agent_is_unknown() {
+    for (answer, words) in [
+        ("", &["closed without an answer"][..]),
+        ("SSH-2.0-OpenSSH_9.2p1\r\n", &["not HTTP"]),
+        ("HTTP/1.1 200 OK\r\n\r\n", &["not one of nodegate"]),
+        ("HTTP/1.1 200 OK\r\n\r\n<html>Hello</html>", &["not one of nodegate"]),
+        ("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"ready\"}", &["not one of nodegate", "missing field"]),
+        ("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"\u{1b}[31mfine\"}", &["not one of nodegate"]),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"node\":\"n1\"", &["not one of nodegate"]),
+        ("HTTP/1.1 404 Not Found\r\n\r\nnot found", &["answered HTTP 404", "--metrics-addr"]),
+        ("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\n\r\n", &["answered HTTP 302"]),
+        ("HTTP/1.1 abc\r\n\r\n", &["not HTTP"]),
+    ] {
+        let address = server(move |stream| drop(stream.write_all(answer.as_bytes())));
+        let said = ask(address, &[]);
+        said.is_unknown(words);
+        assert!(!said.err.contains('\u{1b}'), "{}", said.err);
+        let checks = ask(address, &["--check=node_ready", "-o=json"]);
+        assert_eq!((checks.code, checks.out.as_str()), (3, ""), "{answer:?}: {}", checks.err);
+    }
+}
+
+#[test]
+fn an_endless_answer_is_cut_off() {
+    let address = server(|stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        while stream.write_all(&[b' '; 8192]).is_ok() {}
+    });
+    ask(address, &[]).is_unknown(&["longer than 1048576 bytes"]);
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up() {
+    let silent = server(|_| thread::park());
+    // A byte now and then would keep a timeout for each read from ever ending.
+    let slow = server(|stream| {
+        while stream.write_all(b"H").is_ok() {
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    // Its queue is full: a connection is never made.
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    let deaf = full.local_addr().unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let mut held = Vec::new();
+    until("the queue to be full", || {
+        match TcpStream::connect_timeout(&deaf, std::time::Duration::from_millis(200)) {
+            Ok(stream) => {
+                held.push(stream);
+                None
+            }
+            Err(_) => Some(()),
+        }
+    });
+    for (address, words) in [
+        (silent, "no whole answer within 300ms"),
+        (slow, "no whole answer within"),
+        (deaf, "no connection within"),
+    ] {
+        let said = told(nodegate(&["status", "--timeout=300ms", "--addr", &address.to_string()], &[]));
+        said.is_unknown(&[words, &format!("http://{address}")]);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_unknown_and_not_critical() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--addr=https://a"], &["--addr", "https://a", "takes HOST"]),
+        (&["--output=xml"], &["--output", "xml", "text or json"]),
+        (&["--timeout=2"], &["--timeout", "takes a duration"]),
+        (&["--timeot=2s"], &["--timeot", "--timeout"]),
+        (&["worker-1"], &["worker-1"]),
+        (&["--addr"], &["--addr"]),
+    ];
+    for (args, words) in cases {
+        told(nodegate(&[&["status"], *args].concat(), &[])).is_unknown(words);
+    }
+    told(nodegate(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
+    let all = told(nodegate(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
+    assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
+    // The agent's own contract is another one.
+    assert_eq!(nodegate(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
+}
+
+#[test]
+fn colour_is_for_terminals_that_want_it() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
+    agent.wait_ready();
+    let on_a_terminal = |env: &[(&str, &str)]| {
+        let command =
+            format!("{} status --timeout 30s --addr {}", env!("CARGO_BIN_EXE_nodegate"), agent.address());
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env_remove("NO_COLOR").envs(env.iter().copied());
+        let output = script.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(on_a_terminal(&[]).contains("\u{1b}[1;32mReady\u{1b}[0m: may"));
+    assert!(!on_a_terminal(&[("NO_COLOR", "1")]).contains('\u{1b}'));
+}
+
+#[test]
+fn help_tells_of_both() {
+    let help = told(nodegate(&["--help"], &[]));
+    help.says(0, &["status", "--node-name", "nodegate status"]);
+    let help = told(nodegate(&["status", "--help"], &[]));
+    help.says(0, &["EXIT CODES", "WARNING", "--addr", "--timeout", "NODEGATE_METRICS_ADDR", "NO_COLOR"]);
+    assert!(!help.out.contains("--node-name"));
+}

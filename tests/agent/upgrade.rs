@@ -1,0 +1,145 @@
+//! Agents replaced under load balancers' probes, a new connection each, as a surge rollout does: no probe fails.
+//!
+//! `make faults` replaces fifty; here are a few of each kind. With `NODEGATE_PREDECESSOR=<program>`,
+//! `cargo test --test agent -- --ignored --nocapture upgrade` replaces another version, by itself and by this one.
+
+use nodegate_testbed::cable::{Cable, NODE_IP};
+use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
+use nodegate_testbed::programs;
+use nodegate_testbed::rollout::Rollout;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+const DUAL_STACK: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const DELAY: Duration = Duration::from_millis(5);
+const PROBES_A_SECOND: u32 = 200;
+
+fn probed(targets: &[(SocketAddr, Ask)]) -> Vec<Prober> {
+    let each = PROBES_A_SECOND / u32::try_from(targets.len()).unwrap();
+    let probers: Vec<Prober> =
+        targets.iter().map(|(address, ask)| Prober::start(*address, *ask, each, 4)).collect();
+    for prober in &probers {
+        prober.wait(10);
+    }
+    probers
+}
+
+/// Every probe had this answer.
+fn all_saw(probers: Vec<Prober>, answers: &[&str]) {
+    for mut prober in probers {
+        prober.wait(10);
+        prober.stop();
+        let counts = prober.counts();
+        eprintln!("{counts:?}");
+        assert!(counts.keys().all(|saw| answers.contains(&saw.as_str())), "{counts:?}");
+    }
+}
+
+#[test]
+fn no_probe_fails_while_agents_are_replaced() {
+    let mut rollout = Rollout::start(V4, &programs::agent());
+    let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
+    for _ in 0..5 {
+        rollout.replace(&programs::agent());
+    }
+    all_saw(probers, &["200 fresh", "200 up ready"]);
+}
+
+#[test]
+fn no_probe_of_either_family_fails() {
+    let mut rollout = Rollout::start(DUAL_STACK, &programs::agent());
+    let probers = probed(&[(rollout.http(V4), health), (rollout.http(V6), health)]);
+    for _ in 0..3 {
+        rollout.replace(&programs::agent());
+    }
+    all_saw(probers, &["200 fresh"]);
+}
+
+/// The one to go is the newer, to which the kernel gives the connections.
+#[test]
+fn no_probe_fails_while_rollouts_are_undone() {
+    let mut rollout = Rollout::start(V4, &programs::agent());
+    let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
+    for _ in 0..3 {
+        rollout.undo(&programs::agent());
+        rollout.replace(&programs::agent());
+    }
+    all_saw(probers, &["200 fresh", "200 up ready"]);
+}
+
+/// Five milliseconds to the node and five back: two handshakes are in flight at any time.
+#[test]
+fn no_handshake_in_flight_is_lost() {
+    let cable = Cable::start(DELAY);
+    cable.on_node(|| {
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
+        let probers = cable.on_balancer(|| probed(&[(rollout.http(NODE_IP.into()), health)]));
+        for _ in 0..5 {
+            rollout.replace(&programs::agent());
+            rollout.undo(&programs::agent());
+        }
+        all_saw(probers, &["200 fresh"]);
+    });
+}
+
+/// Nobody takes over: probes are refused once the port is closed, and until then answered.
+#[test]
+fn an_agent_without_a_successor_answers_until_it_closes() {
+    let mut rollout = Rollout::start(V4, &programs::agent());
+    let probers = probed(&[(rollout.http(V4), health)]);
+    rollout.end(None);
+    all_saw(probers, &["200 fresh", "refused", "reset"]);
+}
+
+#[test]
+#[ignore = "needs another version of the program: NODEGATE_PREDECESSOR"]
+fn another_version() {
+    let other =
+        PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
+    let this = programs::agent();
+    for (what, from, to) in [
+        ("other -> other", &other, &other),
+        ("other -> this", &other, &this),
+        ("this -> other", &this, &other),
+    ] {
+        let told = |how: &str, (probes, failed): (usize, Failures)| {
+            println!("{what}, {how}: 20 replacements, {probes} probes, failed: {failed:?}");
+        };
+        told("loopback", replace_once_each(20, from, to, V4, |act| act()));
+        let cable = Cable::start(DELAY);
+        let far = |act: &mut (dyn FnMut() + Send)| cable.on_balancer(act);
+        told("5 ms away", cable.on_node(|| replace_once_each(20, from, to, NODE_IP.into(), far)));
+    }
+}
+
+type Failures = BTreeMap<String, usize>;
+
+/// Replaces so many agents, each the first of its node; the prober starts by `elsewhere`.
+fn replace_once_each(
+    times: usize,
+    from: &Path,
+    to: &Path,
+    node: IpAddr,
+    elsewhere: impl Fn(&mut (dyn FnMut() + Send)),
+) -> (usize, Failures) {
+    let (mut probes, mut failed) = (0, Failures::new());
+    for _ in 0..times {
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), from);
+        let target = rollout.http(node);
+        let mut prober = None;
+        elsewhere(&mut || prober = probed(&[(target, health)]).pop());
+        let mut prober = prober.unwrap();
+        rollout.replace_when(to, || prober.wait(20));
+        prober.wait(10);
+        prober.stop();
+        probes += prober.probes().len();
+        for probe in prober.failed() {
+            *failed.entry(probe.told()).or_default() += 1;
+        }
+    }
+    (probes, failed)
+}

@@ -1,0 +1,49 @@
+//! The documented configurations are valid, and they are the documented ones.
+
+use crate::haproxy;
+use crate::nginx;
+use crate::site::{Site, documented};
+use std::fs;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn haproxy_takes_its_configurations() {
+    let site = Site::new();
+    for name in documented("haproxy") {
+        haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn nginx_takes_its_configurations() {
+    let site = Site::new();
+    for name in documented("nginx") {
+        nginx::check(&site, &name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Each file that is tried here is shown in the document, word for word; of `HAProxy`'s only one is shown whole.
+#[test]
+fn the_document_shows_what_was_tried() {
+    let text = fs::read_to_string(format!("{ROOT}/docs/load-balancers.md")).unwrap();
+    let mut whole = 0;
+    for name in ["haproxy", "nginx", "keepalived", "envoy"].into_iter().flat_map(documented) {
+        let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
+        let backend = file.find("\nbackend nodes\n").map_or(0, |start| start + 1);
+        let fence = match name.split('/').next().unwrap_or_default() {
+            "keepalived" => "",
+            "envoy" => "yaml",
+            program => program,
+        };
+        let shows = |part: &str| text.contains(&format!("\n```{fence}\n{}\n```\n", part.trim_end()));
+        let shown = shows(&file) || shows(&file[backend..]);
+        assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
+        assert!(
+            text.contains(&format!("(load-balancers/{name})")),
+            "docs/load-balancers.md has no link to {name}"
+        );
+        whole += usize::from(name.starts_with("haproxy/") && shows(&file));
+    }
+    assert!(whole > 0, "one is to be shown whole, to copy");
+}

@@ -1,0 +1,157 @@
+//! Debian's `HAProxy` with a documented configuration, and what its stats socket says.
+
+use crate::site::Site;
+use nodegate_testbed::poll::until;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far more than two rounds of checks take.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Haproxy {
+    child: Child,
+    configuration: PathBuf,
+    socket: PathBuf,
+    state_file: PathBuf,
+}
+
+/// One server, by `show servers state` and `show stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerState {
+    /// 0 stopped, 1 starting, 2 running, 3 stopping.
+    pub(crate) operational: u32,
+    /// Bits: 0x01 forced maintenance, 0x08 forced drain, and others.
+    pub(crate) administrative: u32,
+    /// The word on the status page.
+    pub(crate) status: String,
+}
+
+impl ServerState {
+    /// Running, and nobody has said otherwise.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.operational == 2 && self.administrative == 0 && self.status == "UP"
+    }
+
+    /// Running, and takes nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN (agent)"
+    }
+
+    /// Stopped by what the agent said, and by nothing else.
+    pub(crate) fn is_down(&self) -> bool {
+        self.operational == 0 && self.status.starts_with("DOWN")
+    }
+}
+
+impl Haproxy {
+    pub(crate) fn start(site: &Site, name: &str) -> Self {
+        let configuration = site.configuration(name);
+        let state_file = site.dir().join("server-state");
+        let socket = site.dir().join("nodegate.sock");
+        let child = spawn(&configuration, &[]);
+        let haproxy = Self { child, configuration, socket, state_file };
+        haproxy.wait();
+        haproxy
+    }
+
+    fn wait(&self) {
+        until("HAProxy to answer", || self.command("show info").filter(|text| text.contains("Uptime")));
+    }
+
+    /// Says something to the stats socket.
+    pub(crate) fn command(&self, command: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(&self.socket).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.write_all(format!("{command}\n").as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// Ends it and starts it again; what it knew is gone.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        let _ = fs::remove_file(&self.state_file);
+        self.child = spawn(&self.configuration, &[]);
+        self.wait();
+    }
+
+    /// As `systemctl reload haproxy` with the documented state file: a new process takes over from the old one.
+    pub(crate) fn reload(&mut self) {
+        fs::write(&self.state_file, self.command("show servers state").unwrap()).unwrap();
+        let old = self.child.id().to_string();
+        let mut old_child = std::mem::replace(&mut self.child, spawn(&self.configuration, &["-sf", &old]));
+        let own = format!("Pid: {}", self.child.id());
+        until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
+        // It lives on for the connections that it has.
+        std::thread::spawn(move || old_child.wait());
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Option<ServerState> {
+        let states = self.command("show servers state nodes")?;
+        let fields: Vec<&str> = states
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|fields| fields.get(3) == Some(&name))?;
+        let stat = self.command("show stat nodes -1 -1")?;
+        let row: Vec<&str> = stat
+            .lines()
+            .map(|line| line.split(',').collect::<Vec<_>>())
+            .find(|row| row.get(1) == Some(&name))?;
+        Some(ServerState {
+            operational: fields.get(5)?.parse().ok()?,
+            administrative: fields.get(6)?.parse().ok()?,
+            status: (*row.get(17)?).to_owned(),
+        })
+    }
+
+    /// Waits until a server is as described.
+    pub(crate) fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&ServerState) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let state = self.server(name);
+            if state.as_ref().is_some_and(&wanted) {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "HAProxy is to see {name} {what}, and sees {state:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn(configuration: &PathBuf, args: &[&str]) -> Child {
+    let mut command = Command::new("haproxy");
+    command.args(["-db", "-f"]).arg(configuration).args(args);
+    // Debian keeps it out of a user's path.
+    command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("haproxy is needed: make tools")
+}
+
+/// What a syntax check of a configuration says.
+pub(crate) fn check(configuration: &PathBuf) -> Result<(), String> {
+    let mut command = Command::new("haproxy");
+    command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+    let output =
+        command.args(["-c", "-f"]).arg(configuration).output().expect("haproxy is needed: make tools");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

@@ -1,0 +1,25 @@
+//! nodegate in front of real load balancers: the configurations of docs/load-balancers, Debian's programs, constant
+//! traffic, and three agents on a simulated cluster.
+//!
+//! `cargo test` plays the short stories; `make lb-test` plays every mode with every event and prints the table.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+mod agent_check;
+mod backend;
+mod configurations;
+mod envoy;
+mod event;
+mod haproxy;
+mod keepalived;
+mod lab;
+mod mode;
+mod nginx;
+mod site;
+mod stories;
+mod traffic;

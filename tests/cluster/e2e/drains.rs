@@ -1,0 +1,124 @@
+//! What an operator or a controller does to a node, and how it comes out of the pool and back.
+
+use super::kubectl::Change;
+use super::lab::Lab;
+use super::watching::{Seen, Watching as _, seen};
+use nodegate_testbed::agent::Agent;
+use std::time::Instant;
+
+/// The taints that drain.
+pub(crate) const TAINTS: [&str; 3] =
+    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
+
+/// The label that drains.
+pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// A change drains for this reason until it is taken back; tells when each was first seen.
+fn drains(agent: &Agent, change: Change, reason: &str) -> (Seen, String) {
+    let out = agent.until_reason(reason);
+    assert_eq!(agent.get("/health?drain=404").status, 404, "draining, not NotReady: {}", out.reply.body);
+    let when = out.after(change.done);
+    let undone = change.undo();
+    let back = agent.until_ready();
+    (out, format!("{when} after kubectl had done it; undone, 200 after {}", back.after(undone)))
+}
+
+#[test]
+fn cordon_and_uncordon() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    let (out, times) = drains(&agent, lab.kubectl.cordon(), "Unschedulable");
+    assert_eq!(
+        out.reply.body,
+        r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#
+    );
+    seen("cordon", &format!("503 Unschedulable {times}"));
+}
+
+#[test]
+fn the_third_state_and_the_body_word() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    let answers = || {
+        let (drain, check) = (agent.get("/health?drain=404"), agent.get("/nodecheck"));
+        let word = drain.json()["status"].as_str().unwrap_or_default().to_owned();
+        format!("?drain=404 {} {word}, /nodecheck {} {}", drain.status, check.status, check.body.trim())
+    };
+    let ready = answers();
+    assert_eq!(ready, "?drain=404 200 ready, /nodecheck 200 OK");
+    let cordon = lab.kubectl.cordon();
+    agent.until_reason("Unschedulable");
+    let cordoned = answers();
+    assert_eq!(cordoned, "?drain=404 404 draining, /nodecheck 503 Down");
+    cordon.undo();
+    agent.until_ready();
+    assert_eq!(answers(), ready);
+    assert_eq!(agent.get("/nodename").body.trim(), format!("Node: \"{}\"", lab.node()));
+    seen("third state and body word", &format!("{ready}; cordoned: {cordoned}"));
+}
+
+#[test]
+fn each_drain_taint() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    for key in TAINTS {
+        let reason = format!("Taint:{key}");
+        let (_, times) = drains(&agent, lab.kubectl.taint(key), &reason);
+        seen("drain taint", &format!("503 {reason} {times}"));
+    }
+}
+
+#[test]
+fn the_exclude_label_whatever_its_value() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    for value in ["", "false"] {
+        let (_, times) = drains(&agent, lab.kubectl.label(EXCLUDED, value), "ExcludedFromLoadBalancers");
+        seen("exclude label", &format!("=\"{value}\": 503 ExcludedFromLoadBalancers {times}"));
+    }
+}
+
+#[test]
+fn nothing_drains_with_drain_on_none() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&["--drain-on=none"]);
+    let _changes = (lab.kubectl.cordon(), lab.kubectl.taint(TAINTS[0]), lab.kubectl.label(EXCLUDED, ""));
+    let known = |agent: &Agent| {
+        let facts = agent.get("/status.json").json()["facts"].clone();
+        let has =
+            |list: &str, word: &str| facts[list].as_array().is_some_and(|all| all.iter().any(|w| w == word));
+        facts["unschedulable"] == true && has("taints", TAINTS[0]) && has("labels", EXCLUDED)
+    };
+    agent.until_so("the three changes in the facts", known);
+    let reply = agent.health();
+    assert!(reply.status == 200 && !reply.is_stale(), "{}", reply.body);
+    seen("--drain-on=none", "cordon, taint and label are in /status.json, /health says 200");
+}
+
+#[test]
+fn custom_conditions_pass_and_combine() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    let both = "/health?check=custom_conditions,node_ready";
+    assert_eq!(agent.get("/health?check=custom_conditions").status, 200);
+    assert_eq!(agent.get(both).status, 200);
+    let _cordon = lab.kubectl.cordon();
+    agent.until_reason("Unschedulable");
+    assert_eq!(agent.get("/health?check=custom_conditions").status, 200, "a cordon is no condition");
+    let combined = agent.get(both);
+    assert_eq!(combined.status, 503, "all checks must pass: {}", combined.body);
+    seen("custom_conditions", "200 alone, before and after a cordon; with node_ready 200, then 503");
+}
+
+#[test]
+fn a_change_taken_back_at_once_leaves_no_trace() {
+    let lab = Lab::start();
+    let agent = lab.ready_agent(&[]);
+    let begun = Instant::now();
+    let rounds = 3;
+    for _ in 0..rounds {
+        lab.kubectl.cordon().undo();
+    }
+    let back = agent.until_ready();
+    seen("cordon and uncordon in a row", &format!("{rounds} times in {}, then 200", back.after(begun)));
+}

@@ -1,0 +1,84 @@
+//! The first answer ever given is a true one, and there is one even when the API server can't be reached.
+
+use super::lab::Lab;
+use super::watching::{Watching as _, seen};
+use nodegate_testbed::proxy::Mode;
+use std::time::{Duration, Instant};
+
+/// Far away or slow to hand out credentials, an API server may need longer than the default grace; these tests are about
+/// what is said, not about how soon.
+const PATIENT: &str = "--startup-grace=30s";
+
+#[test]
+fn a_ready_node_is_ready_from_the_first_answer() {
+    let lab = Lab::start();
+    let started = Instant::now();
+    let agent = lab.agent(&[PATIENT]);
+    let first = agent.health();
+    assert!(first.status == 200 && !first.is_stale(), "the first answer was {} {}", first.status, first.body);
+    seen(
+        "first answer, ready node",
+        &format!("200, not stale, {} ms after the start", started.elapsed().as_millis()),
+    );
+}
+
+#[test]
+fn a_cordoned_node_never_gets_a_200() {
+    let lab = Lab::start();
+    let _cordon = lab.kubectl.cordon();
+    for _ in 0..3 {
+        let agent = lab.agent(&[PATIENT]);
+        for ask in 0..300 {
+            let reply = agent.health();
+            let reason = reply.reason();
+            assert!(
+                reply.status == 503 && reason.as_deref() == Some("Unschedulable") && !reply.is_stale(),
+                "answer {ask} was {} {}",
+                reply.status,
+                reply.body
+            );
+        }
+    }
+    seen(
+        "first answer, cordoned node",
+        "503 Unschedulable from the first answer on; 3 starts, 900 answers, no 200",
+    );
+}
+
+#[test]
+fn a_node_that_does_not_exist() {
+    let lab = Lab::start();
+    let agent = lab.agent_of("nodegate-e2e-no-such-node", &[PATIENT]);
+    let first = agent.health();
+    assert_eq!((first.status, first.reason().as_deref()), (503, Some("NodeNotFound")), "{}", first.body);
+    assert_eq!(agent.get("/health?drain=404").status, 503, "NotReady is not Draining");
+    seen("wrong node name", "503 NodeNotFound from the first answer on");
+}
+
+#[test]
+fn unreachable_at_the_start() {
+    let lab = Lab::start();
+    lab.proxy.set(Mode::Down);
+    let started = Instant::now();
+    let agent = lab.agent(&["--startup-grace=1s"]);
+    let listening = started.elapsed();
+    let first = agent.health();
+    assert!(first.status == 200 && first.is_stale(), "the first answer was {} {}", first.status, first.body);
+    assert!(listening >= Duration::from_secs(1), "it did not wait for the API server: {listening:?}");
+    assert_eq!(agent.get("/readyz").status, 200);
+    agent.until_so("the warning", |agent| agent.logged("the cache is stale") > 0);
+
+    lab.proxy.set(Mode::Pass);
+    let back = Instant::now();
+    let ready = agent.until_ready();
+    agent.until_so("the recovery in the log", |agent| agent.logged("follows the API server again") > 0);
+    assert_eq!((agent.logged("the cache is stale"), agent.logged("follows the API server again")), (1, 1));
+    seen(
+        "API unreachable at the start",
+        &format!(
+            "listens after {} ms and says 200 stale; reachable, 200 fresh after {}",
+            listening.as_millis(),
+            ready.after(back)
+        ),
+    );
+}

@@ -1,0 +1,114 @@
+//! Where a test takes place: a cluster, one node of it, and a proxy on the agent's way to the API server.
+
+use super::kubeconfig::Kubeconfig;
+use super::kubectl::Kubectl;
+use super::real::Real;
+use super::watching::Watching as _;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::proxy::Proxy;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::MutexGuard;
+use tempfile::TempDir;
+
+/// A cluster with one node to work on.
+pub(crate) struct Lab {
+    pub(crate) kubectl: Kubectl,
+    pub(crate) proxy: Proxy,
+    /// The agent's kubeconfig, by way of the proxy.
+    agent_kubeconfig: PathBuf,
+    simulated: Option<Cluster>,
+    _directory: TempDir,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl Lab {
+    /// The real cluster if one is named, when its node is free; else a simulated one of one's own.
+    pub(crate) fn start() -> Self {
+        match Real::named() {
+            Some(real) => Self::on(&real),
+            None => Self::simulated(),
+        }
+    }
+
+    /// For rules that need what only a simulated cluster grants, such as writing a Node's status. On a real cluster says
+    /// that the rule is not run there.
+    pub(crate) fn simulated_only(rule: &str, needs: &str) -> Option<Self> {
+        if Real::named().is_some() {
+            println!("NOT RUN  {rule}: it {needs}, which is not done to a real node; `make test` runs it");
+            return None;
+        }
+        Some(Self::simulated())
+    }
+
+    fn on(real: &Real) -> Self {
+        let turn = Real::lock();
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = real.kubeconfig.clone();
+        let kubectl = Kubectl { kubeconfig, cache: directory.path().join("cache"), node: real.node.clone() };
+        real.assert_untouched(&kubectl);
+        let (mut agent, credentials) = real.agent(&kubectl);
+        let server = agent.server();
+        real.introduce(&format!("{}:{}", server.host, server.port), credentials);
+        Self::assemble(kubectl, agent, directory, None, Some(turn))
+    }
+
+    fn simulated() -> Self {
+        let cluster = Cluster::start();
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("admin");
+        cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
+        let kubectl = Kubectl { kubeconfig, cache: directory.path().join("cache"), node: NODE.to_owned() };
+        let agent = Kubeconfig::read(&cluster.kubeconfig());
+        Self::assemble(kubectl, agent, directory, Some(cluster), None)
+    }
+
+    fn assemble(
+        kubectl: Kubectl,
+        mut agent: Kubeconfig,
+        directory: TempDir,
+        simulated: Option<Cluster>,
+        turn: Option<MutexGuard<'static, ()>>,
+    ) -> Self {
+        let server = agent.server();
+        let proxy = Proxy::start(&server.host, server.port).unwrap();
+        let agent_kubeconfig = agent.by_way_of(proxy.port()).write(directory.path(), "agent");
+        Self { kubectl, proxy, agent_kubeconfig, simulated, _directory: directory, _turn: turn }
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        &self.kubectl.node
+    }
+
+    /// The simulator, in tests that only run on it.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        self.simulated.as_ref().expect("this test runs on a simulated cluster only")
+    }
+
+    /// Starts an agent for the node.
+    pub(crate) fn agent(&self, args: &[&str]) -> Agent {
+        self.agent_of(self.node(), args)
+    }
+
+    /// Starts an agent and waits until it says that the node is ready.
+    pub(crate) fn ready_agent(&self, args: &[&str]) -> Agent {
+        let agent = self.agent(args);
+        agent.until("a ready node", |reply| reply.status == 200 && !reply.is_stale());
+        agent
+    }
+
+    /// Starts an agent for any node, with the settings of this test and no others.
+    pub(crate) fn agent_of(&self, node: &str, args: &[&str]) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        for (name, _) in std::env::vars_os() {
+            let of_agent = name.to_str().is_some_and(|name| name.starts_with("NODEGATE_"));
+            // In-cluster credentials would come first and lead past the proxy.
+            if of_agent || name == "RUST_LOG" || name == "KUBERNETES_SERVICE_HOST" {
+                command.env_remove(name);
+            }
+        }
+        command.args(args).env("NODE_NAME", node).env("KUBECONFIG", &self.agent_kubeconfig);
+        Agent::launch(command)
+    }
+}

@@ -1,0 +1,96 @@
+//! What befalls the agent's rights and the API server's certificates.
+
+use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
+use super::table::Row;
+use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::NODE;
+use nodegate_testbed::poll::until;
+use std::time::Instant;
+
+pub(crate) fn token_rotated() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
+        scene.cluster.sim.reset_connections();
+    });
+    scene.fails_open();
+    scene.restarts("unauthorized");
+    scene.logged_once(r#"the watch fails for another reason resource="nodes" reason="unauthorized""#);
+    scene.heal(|scene| {
+        let config = scene.cluster.sim.kubeconfig_for("new-token");
+        std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
+    });
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// Heartbeats on the Lease go on all the time: they prove nothing about a Node that nobody watches.
+pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
+    let mut scene = Scene::start();
+    let forbidden = scene.fault(|scene| {
+        let sim = &scene.cluster.sim;
+        let forbidden = sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["nodes"])));
+        sim.close_watches(Some("nodes"));
+        forbidden
+    });
+    scene.fails_open();
+    scene.restarts("forbidden");
+    // Whoever may still watch is left alone.
+    let lists = |agent: &Agent| agent.metric(r#"nodegate_api_requests_total{verb="list",code="200"}"#);
+    let (before, refused) = (lists(&scene.agent), restarts(&scene.agent, "forbidden"));
+    until("more refusals", || (restarts(&scene.agent, "forbidden") >= refused + 2.0).then_some(()));
+    assert_eq!(lists(&scene.agent), before, "the Lease is listed again with each attempt");
+    scene.heal(|scene| scene.cluster.sim.faults().remove(forbidden));
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn rbac_forbids_leases() -> Row {
+    let (cluster, began) = (cluster(), Instant::now());
+    let leases = || Scope::all().resources(&["leases"]);
+    // What is wrong at first must not keep it from saying what is wrong then.
+    let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=10s", SYNCED]);
+    agent.wait_ready();
+    let failed = r#"nodegate_watch_restarts_total{resource="leases",reason="server-error"}"#;
+    until("a failed list of Leases", || agent.metric(failed));
+    cluster.sim.faults().add(Effect::Forbidden.on(leases()));
+    cluster.sim.faults().remove(first);
+    let mut scene = Scene::probed(cluster, agent);
+    scene.fault(|_| {});
+    scene.logged_once("not allowed to watch the node's Lease");
+    let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
+    let questions = "questions in place of heartbeats";
+    scene.notices_itself(questions, |agent| agent.metric(asked).filter(|count| *count >= 2.0));
+    // Every 8 s at most, and one is on its way.
+    let (count, seconds) = (scene.agent.metric(asked).unwrap_or_default(), began.elapsed().as_secs_f64());
+    assert!(count <= seconds / 8.0 + 1.0, "{count} questions in {seconds} s");
+    scene.logged_once("not allowed to watch the node's Lease");
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+pub(crate) fn certificate_rotated() -> Row {
+    let mut scene = Scene::patient();
+    scene.fault(|scene| scene.cluster.sim.rotate_certificate(false, true).unwrap());
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    scene.watches_again();
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+pub(crate) fn ca_rotated() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.sim.rotate_certificate(true, true).unwrap());
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.write_kubeconfig());
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}

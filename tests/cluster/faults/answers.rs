@@ -1,0 +1,164 @@
+//! What the API server's answers may be like.
+
+use super::connections::REPLACED;
+use super::scene::{Api, CORDONED, FRESH, STALE, Scene, cluster, restarts};
+use super::table::Row;
+use nodegate_kube_sim::{Effect, Fault, Scope};
+use nodegate_testbed::poll::until;
+use std::time::{Duration, Instant};
+
+pub(crate) fn compacted_under_an_open_watch() -> Row {
+    let mut scene = Scene::patient();
+    scene.fault(|scene| scene.cluster.sim.compact(true));
+    scene.restarts("expired");
+    scene.lost_watch_is_logged_once();
+    scene.watches_again();
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+pub(crate) fn storm_of_429() -> Row {
+    storm(&[429], "throttled")
+}
+
+pub(crate) fn storm_of_5xx() -> Row {
+    storm(&[500, 503, 504], "server-error")
+}
+
+/// Each of them in turn refuses everything.
+fn storm(codes: &[u16], reason: &str) -> Row {
+    let mut scene = Scene::start();
+    let mut raging = scene.fault(|scene| {
+        let raging = rage(scene, codes[0]);
+        scene.cluster.sim.reset_connections();
+        raging
+    });
+    scene.fails_open();
+    for &code in codes {
+        scene.cluster.sim.faults().remove(raging);
+        raging = rage(&scene, code);
+        let refused = format!(r#"nodegate_api_requests_total{{verb="list",code="{code}"}}"#);
+        until("a refused list", || scene.agent.metric(&refused));
+    }
+    scene.restarts(reason);
+    scene.heal(|scene| scene.cluster.sim.faults().remove(raging));
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+fn rage(scene: &Scene, code: u16) -> u64 {
+    scene.cluster.sim.faults().add(Effect::Status { code, retry_after: 1 }.everywhere())
+}
+
+/// A watch that is accepted proves that the cache follows, but a flood of watches must not come of it.
+pub(crate) fn watches_closed_at_once_in_a_loop() -> Row {
+    let mut scene = Scene::patient();
+    let closing = scene.fault(|scene| {
+        let closing = scene.cluster.sim.faults().add(Effect::CloseWatch.everywhere());
+        scene.cluster.sim.close_watches(None);
+        closing
+    });
+    let began = Instant::now();
+    scene.restarts_often("closed-early", 3.0);
+    let (requests, seconds) = (scene.cluster.requests(), began.elapsed().as_secs());
+    assert!(requests <= 4 * (seconds + 2), "{requests} requests in {seconds} s");
+    scene.heal(|scene| scene.cluster.sim.faults().remove(closing));
+    scene.watches_again();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+fn next_node_event(effect: Effect) -> Fault {
+    effect.on(Scope::all().resources(&["nodes"]).verbs(&["watch"]))
+}
+
+pub(crate) fn malformed_events() -> Row {
+    let scene = broken_events(Effect::Malformed);
+    assert!(restarts(&scene.agent, "malformed") >= 1.0);
+    scene.row(&[FRESH, CORDONED, FRESH])
+}
+
+pub(crate) fn cut_in_mid_event() -> Row {
+    broken_events(Effect::CutEvent).row(&[FRESH, CORDONED, FRESH])
+}
+
+/// What the event would have told is told by the next list.
+fn broken_events(effect: Effect) -> Scene {
+    let mut scene = Scene::patient();
+    let broken = scene.fault(|scene| {
+        let broken = scene.cluster.sim.faults().add(next_node_event(effect));
+        scene.cluster.cordon();
+        broken
+    });
+    scene.notices(CORDONED, REPLACED);
+    scene.heal(|scene| {
+        scene.cluster.sim.faults().remove(broken);
+        scene.cluster.uncordon();
+    });
+    scene.never_stale();
+    scene.recovers(FRESH);
+    scene
+}
+
+pub(crate) fn malformed_lists() -> Row {
+    let mut scene = Scene::start();
+    let broken = scene.fault(|scene| {
+        let broken = scene.cluster.sim.faults().add(Effect::Malformed.everywhere());
+        scene.cluster.sim.reset_connections();
+        broken
+    });
+    scene.fails_open();
+    scene.restarts("malformed");
+    scene.heal(|scene| scene.cluster.sim.faults().remove(broken));
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// Probes in more than the five seconds after which a watch counts as one that lasted, and is replaced without a pause.
+pub(crate) const LASTING: usize = 300;
+
+/// The connection is fine and new watches would be, too: only the question whether there is news tells.
+pub(crate) fn all_watches_deaf() -> Row {
+    let mut scene = Scene::with(cluster(), &["--stale-after=10s"]);
+    scene.prober.wait(LASTING);
+    let deaf = scene.fault(|scene| {
+        let deaf = scene.cluster.sim.faults().add(Effect::Deaf { bookmarks: false }.everywhere());
+        scene.cluster.cordon();
+        deaf
+    });
+    scene.notices(CORDONED, Duration::from_secs(11));
+    scene.restarts("deaf");
+    scene.logged_once("the API server knows of a change that the watch did not tell");
+    scene.heal(|scene| {
+        scene.cluster.sim.faults().remove(deaf);
+        scene.cluster.sim.close_watches(None);
+        scene.cluster.uncordon();
+    });
+    scene.never_stale();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, CORDONED, FRESH])
+}
+
+/// The Lease's heartbeats go on; only the bookmark that is overdue, after 70 s, tells.
+pub(crate) fn node_watch_deaf_beside_a_live_lease() -> Row {
+    let mut scene = Scene::patient();
+    let deaf = scene.fault(|scene| {
+        let deaf = Effect::Deaf { bookmarks: false }.on(Scope::all().resources(&["nodes"]));
+        let deaf = scene.cluster.sim.faults().add(deaf);
+        scene.cluster.cordon();
+        deaf
+    });
+    scene.notices(CORDONED, Duration::from_secs(73));
+    scene.restarts("deaf");
+    scene.heal(|scene| {
+        scene.cluster.sim.faults().remove(deaf);
+        scene.cluster.sim.close_watches(None);
+        scene.cluster.uncordon();
+    });
+    scene.never_stale();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, CORDONED, FRESH])
+}

@@ -1,0 +1,134 @@
+//! Clients that are not load balancers.
+
+use super::scene::{FRESH, Scene};
+use super::table::Row;
+use nodegate_testbed::agent::Agent;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// They hold connections and say nothing; as many as the descriptors of this process allow.
+pub(crate) fn idle() -> Row {
+    const CLIENTS: u64 = 10_000;
+    /// What all stories need besides, and the default of `--max-connections`.
+    const OTHERS: u64 = 2_000;
+    const MAX_CONNECTIONS: f64 = 1024.0;
+    let mut scene = Scene::patient();
+    let clients = CLIENTS.min(descriptors(CLIENTS + OTHERS).saturating_sub(OTHERS));
+    assert!(
+        clients > 2 * 1024,
+        "the limit of descriptors is too low for this: ulimit -n {}",
+        CLIENTS + OTHERS
+    );
+    let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
+    let held: Vec<TcpStream> = scene.fault(|scene| {
+        let come = |number: u64| {
+            // Not faster than the agent, in a debug build, accepts: past the accept queue it is the kernel who resets.
+            if number.is_multiple_of(100) {
+                scene.prober.wait(1);
+            }
+            TcpStream::connect(address).unwrap()
+        };
+        (0..clients).map(come).collect()
+    });
+    #[expect(clippy::cast_precision_loss, reason = "thousands")]
+    let evicted = clients as f64 - MAX_CONNECTIONS;
+    let counter = "nodegate_connections_evicted_total";
+    scene.notices_itself("evictions", |agent| agent.metric(counter).filter(|count| *count >= evicted));
+    assert!(scene.agent.metric("nodegate_connections") <= Some(MAX_CONNECTIONS));
+    scene.heal(|_| drop(held));
+    assert_eq!(log_lines(&scene.agent), lines, "{}", scene.agent.log_text());
+    scene.never_stale();
+    scene.goes_on();
+    let mut row = scene.row(&[FRESH]);
+    row.trail.push(format!("({clients} clients)"));
+    row
+}
+
+/// Lets this process have so many descriptors if it may; says how many it has.
+fn descriptors(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Some(limit.maximum.unwrap_or(u64::MAX).min(wanted)).max(limit.current);
+    if limit.current.is_some() {
+        setrlimit(Resource::Nofile, Rlimit { current: raised, ..limit }).unwrap();
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// They send their requests byte by byte, and are cut five to seven seconds after they began.
+pub(crate) fn slow_loris() -> Row {
+    let mut scene = Scene::patient();
+    let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
+    let mut clients: Vec<TcpStream> = scene.fault(|_| {
+        let client = || {
+            let client = TcpStream::connect(address).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client
+        };
+        (0..500).map(|_| client()).collect()
+    });
+    let mut request = b"GET /health HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a'));
+    scene.notices_itself("slow clients to be cut", |_| {
+        std::thread::sleep(Duration::from_millis(200));
+        let byte = *request.next().unwrap();
+        clients.retain_mut(|client| is_open(client) && client.write_all(&[byte]).is_ok());
+        clients.is_empty().then_some(())
+    });
+    scene.heal(|_| {});
+    assert_eq!(log_lines(&scene.agent), lines, "{}", scene.agent.log_text());
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+fn is_open(client: &mut TcpStream) -> bool {
+    match client.read(&mut [0; 64]) {
+        Ok(size) => size > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+pub(crate) fn garbage() -> Row {
+    const TLS_HELLO: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\x5c\x1f\r\n\r\n";
+    const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00";
+    let kinds =
+        [TLS_HELLO, HTTP2, &[0; 512], &[0xff; 64], b"GET /\r\n\r\n", b"GET /h\x00ealth HTTP/1.1\r\n\r\n"];
+    bad_requests(&kinds.map(<[u8]>::to_vec), "400")
+}
+
+pub(crate) fn oversized() -> Row {
+    let megabyte = "a".repeat(1 << 20);
+    let kinds =
+        [format!("GET /{megabyte} HTTP/1.1\r\n\r\n"), format!("GET / HTTP/1.1\r\nX: {megabyte}\r\n\r\n")];
+    bad_requests(&kinds.map(String::into_bytes), "431")
+}
+
+/// A hundred of each: the answer is this one or none, the log says nothing, and nothing is kept.
+fn bad_requests(kinds: &[Vec<u8>], status: &str) -> Row {
+    let mut scene = Scene::patient();
+    let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
+    scene.fault(|_| {
+        for request in kinds.iter().cycle().take(100 * kinds.len()) {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            // The agent may refuse before it has read everything.
+            let _ = client.write_all(request).and_then(|()| client.shutdown(std::net::Shutdown::Write));
+            let mut answer = Vec::new();
+            let _ = client.read_to_end(&mut answer);
+            let answer = String::from_utf8_lossy(&answer).into_owned();
+            let code = answer.split(' ').nth(1);
+            assert!(code.is_none_or(|code| code == status), "{answer}");
+        }
+    });
+    scene.heal(|_| {});
+    assert_eq!(log_lines(&scene.agent), lines, "{}", scene.agent.log_text());
+    assert!(scene.agent.metric("nodegate_connections") <= Some(3.0));
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+fn log_lines(agent: &Agent) -> usize {
+    agent.logged("")
+}

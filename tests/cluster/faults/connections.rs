@@ -1,0 +1,135 @@
+//! What befalls the API server and the connections to it.
+
+use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
+use super::simulator::Simulator;
+use super::table::Row;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use std::time::Duration;
+
+/// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.
+pub(crate) const REPLACED: Duration = Duration::from_secs(6);
+
+pub(crate) fn killed_and_restarted() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fails_open();
+    scene.cluster.sim.cordon(NODE);
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, STALE, CORDONED])
+}
+
+pub(crate) fn restarted_from_a_compacted_store() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(true)).unwrap());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn down_at_the_start() -> Row {
+    let cluster = cluster();
+    cluster.wait(cluster.sim.kill());
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG]);
+    let mut scene = Scene::probed(cluster, agent);
+    scene.fault(|scene| {
+        scene.cluster.sim.cordon(NODE);
+    });
+    scene.fails_open();
+    scene.logged_once("no answer from the API server yet");
+    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
+    scene.recovers(CORDONED);
+    scene.row(&[STALE, CORDONED])
+}
+
+pub(crate) fn frozen() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.sim.freeze());
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// What a thawed API server says first is what it should have said long ago: nobody may be told it as if it were new.
+pub(crate) fn nothing_old_is_told_when_it_thaws() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| scene.cluster.sim.freeze());
+    scene.fails_open();
+    scene.heal(|scene| {
+        for number in 0..200 {
+            scene.cluster.sim.set_ready(NODE, "False", &format!("Old{number}"));
+        }
+        scene.cluster.sim.set_ready(NODE, "True", "KubeletReady");
+        scene.cluster.sim.heal();
+    });
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// The simulator as a program of its own, which the kernel stops.
+pub(crate) fn stopped() -> Row {
+    let simulator = Simulator::start(NODE);
+    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
+    let mut scene = Scene::of(simulator, agent);
+    scene.fault(|scene| scene.cluster.signal("STOP"));
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.signal("CONT"));
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn half_open() -> Row {
+    half_open_in(Scene::with(cluster(), &[]))
+}
+
+pub(crate) fn half_open_without_tls() -> Row {
+    half_open_in(Scene::with(Cluster::with(|builder| usual(builder.tls(false))), &[]))
+}
+
+fn half_open_in(mut scene: Scene) -> Row {
+    scene.fault(|scene| {
+        scene.cluster.sim.half_open();
+        scene.cluster.sim.cordon(NODE);
+    });
+    scene.notices(CORDONED, REPLACED);
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    let open = scene.cluster.sim.counters().read().connections_max;
+    assert!(open <= 3 + 2, "{open}: three of the agent's, and the dead ones");
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.never_stale();
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, CORDONED])
+}
+
+pub(crate) fn blackholed() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        scene.cluster.sim.half_open();
+        scene.cluster.sim.blackhole_new().unwrap();
+    });
+    scene.fails_open();
+    // The first is the old connection's end; an attempt to connect is given up, too.
+    scene.restarts_often("disconnected", 2.0);
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}
+
+pub(crate) fn accepted_and_never_served() -> Row {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        scene.cluster.sim.ignore_new();
+        scene.cluster.sim.reset_connections();
+    });
+    scene.fails_open();
+    scene.restarts("timeout");
+    scene.heal(|scene| scene.cluster.sim.heal());
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}

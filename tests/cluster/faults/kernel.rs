@@ -1,0 +1,65 @@
+//! The kernel as the fault: agent, firewall and API server in network namespaces of their own.
+
+use super::connections::REPLACED;
+use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
+use super::table::Row;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::netns::{Lab, RESOLVER_V4};
+
+/// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
+fn scene(lab: &Lab, args: &[&str]) -> Scene {
+    let address = format!("{RESOLVER_V4}:0").parse().unwrap();
+    let cluster = lab.at("resolver", || Cluster::with(|builder| usual(builder.listen(address))));
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
+    Scene::of(cluster, agent)
+}
+
+/// Has the router drop, from now on, what passes between the API server and this port of the node's; or any port.
+fn drop_packets(lab: &Lab, scene: &Scene, node_port: Option<&str>) {
+    let api = scene.cluster.sim.address().port();
+    let of = |side: &str| node_port.map(|port| format!("--{side}port {port}")).unwrap_or_default();
+    lab.router(&format!("iptables -A FORWARD -p tcp --dport {api} {} -j DROP", of("s")));
+    lab.router(&format!("iptables -A FORWARD -p tcp --sport {api} {} -j DROP", of("d")));
+}
+
+/// The node's ports of the connections to the API server.
+fn open_connections(lab: &Lab, scene: &Scene) -> Vec<String> {
+    let api = scene.cluster.sim.address().port();
+    let listed = lab.node_says(&format!("ss -Htn state established dport = :{api}"));
+    let port = |line: &str| Some(line.split_whitespace().nth(2)?.rsplit(':').next()?.to_owned());
+    listed.lines().filter_map(port).collect()
+}
+
+/// A firewall that has forgotten the flow: nobody is told, new connections pass.
+pub(crate) fn half_open_by_a_firewall() -> Row {
+    let lab = Lab::start();
+    let mut scene = scene(&lab, &[]);
+    let open = open_connections(&lab, &scene);
+    assert!(!open.is_empty());
+    scene.fault(|scene| {
+        for port in &open {
+            drop_packets(&lab, scene, Some(port));
+        }
+        scene.cluster.cordon();
+    });
+    scene.notices(CORDONED, REPLACED);
+    scene.restarts("disconnected");
+    scene.lost_watch_is_logged_once();
+    scene.heal(|_| lab.router("iptables -F FORWARD"));
+    scene.never_stale();
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, CORDONED])
+}
+
+/// The network is gone: old connections and new ones.
+pub(crate) fn blackholed_by_a_firewall() -> Row {
+    let lab = Lab::start();
+    let mut scene = scene(&lab, &[STALE_AFTER_ARG]);
+    scene.fault(|scene| drop_packets(&lab, scene, None));
+    scene.fails_open();
+    scene.restarts_often("disconnected", 2.0);
+    scene.heal(|_| lab.router("iptables -F FORWARD"));
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, STALE, FRESH])
+}

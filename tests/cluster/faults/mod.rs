@@ -1,0 +1,115 @@
+//! Every fault that the agent must survive: the real program on a simulated cluster, with a load balancer that probes it
+//! before, during and after.
+//!
+//! Each story is a test. `make faults` tells all of them, the long ones, too, and prints a table.
+
+mod access;
+mod answers;
+mod clients;
+mod connections;
+mod host;
+mod kernel;
+mod node;
+mod scene;
+mod simulator;
+mod steady;
+mod table;
+mod upgrades;
+
+use table::{Story, tell};
+
+/// The one list: fault, module, test. A `long` story is left to `make faults`, an `alone` one has the machine to itself there.
+macro_rules! stories {
+    ($($fault:literal => $module:ident::$story:ident $($how:ident)?,)*) => {
+        const STORIES: &[Story] = &[$(
+            Story {
+                name: stringify!($story),
+                fault: $fault,
+                tell: $module::$story,
+                long: stories!(@is long $($how)?),
+                alone: stories!(@is alone $($how)?),
+            },
+        )*];
+        $(stories!(@test $story $($how)?);)*
+    };
+    (@is long long) => { true };
+    (@is alone alone) => { true };
+    (@is $what:ident $($how:ident)?) => { false };
+    (@test $story:ident) => {
+        #[test]
+        fn $story() {
+            told(stringify!($story));
+        }
+    };
+    (@test $story:ident $how:ident) => {
+        #[test]
+        #[ignore = "takes long: make faults"]
+        fn $story() {
+            told(stringify!($story));
+        }
+    };
+}
+
+stories! {
+    "API server killed, restarted" => connections::killed_and_restarted,
+    "API server killed, restarted with old versions gone" => connections::restarted_from_a_compacted_store,
+    "API server down when the agent starts" => connections::down_at_the_start,
+    "API server stopped (SIGSTOP)" => connections::stopped,
+    "API server frozen" => connections::frozen,
+    "the same, while the Node flapped" => connections::nothing_old_is_told_when_it_thaws,
+    "packets of open connections dropped" => connections::half_open,
+    "the same, over HTTP/1.1 without TLS" => connections::half_open_without_tls,
+    "the same, by a firewall" => kernel::half_open_by_a_firewall,
+    "packets of new connections dropped, too" => connections::blackholed,
+    "the same, by a firewall" => kernel::blackholed_by_a_firewall,
+    "new connections accepted, never served" => connections::accepted_and_never_served,
+    "401: token rotated" => access::token_rotated,
+    "403: RBAC for Nodes taken away, given back" => access::rbac_for_nodes_taken_away_and_given_back,
+    "403: no right to watch Leases" => access::rbac_forbids_leases,
+    "certificate rotated" => access::certificate_rotated,
+    "certificate and CA rotated" => access::ca_rotated,
+    "410: compacted under an open watch" => answers::compacted_under_an_open_watch,
+    "429 storm" => answers::storm_of_429,
+    "500, 503, 504 storm" => answers::storm_of_5xx,
+    "watch closed at once, in a loop" => answers::watches_closed_at_once_in_a_loop,
+    "malformed events" => answers::malformed_events,
+    "malformed lists" => answers::malformed_lists,
+    "stream cut in mid-event" => answers::cut_in_mid_event,
+    "all watches deaf, the API answers" => answers::all_watches_deaf,
+    "Node watch deaf beside a live Lease" => answers::node_watch_deaf_beside_a_live_lease long,
+    "Node deleted, created again" => node::deleted_and_created_again,
+    "kubelet dead" => node::dead_kubelet,
+    "clock set back an hour" => host::clock_set_back,
+    "clock set forward an hour" => host::clock_set_forward,
+    "64 file descriptors, 300 idle clients, API reset" => host::few_descriptors,
+    "file descriptors exhausted by idle clients" => host::descriptors_exhausted,
+    "probe target accepts, never answers" => host::probe_target_never_answers,
+    "10,000 idle clients" => clients::idle,
+    "slow-loris" => clients::slow_loris,
+    "garbage" => clients::garbage,
+    "requests of 1 MB" => clients::oversized,
+    "agent replaced 50 times, 200 probes/s" => upgrades::fifty_replacements alone,
+    "the same, 5 ms away" => upgrades::fifty_replacements_from_afar alone,
+}
+
+fn told(name: &str) {
+    let number = STORIES.iter().position(|story| story.name == name).unwrap();
+    let story = &STORIES[number];
+    // Without arguments libtest runs everything that is not ignored.
+    let everything = std::env::args().len() == 1;
+    let told = if everything { table::ahead(STORIES, number) } else { tell(story) };
+    match told {
+        Ok(row) => eprintln!("{}", row.line(story.fault)),
+        Err(how) => panic!("{how}"),
+    }
+}
+
+#[test]
+#[ignore = "tells all of them: make faults"]
+fn table() {
+    // What broke a story is in its row.
+    std::panic::set_hook(Box::new(|_| {}));
+    let all_held = table::print(STORIES);
+    let _ = std::panic::take_hook();
+    assert!(all_held, "not all held");
+}

@@ -1,0 +1,33 @@
+//! What befalls the Node itself.
+
+use super::connections::REPLACED;
+use super::scene::{FRESH, Scene, usual};
+use super::table::Row;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use std::time::Duration;
+
+pub(crate) fn deleted_and_created_again() -> Row {
+    let mut scene = Scene::patient();
+    scene.fault(|scene| scene.cluster.sim.delete_node(NODE));
+    scene.notices("503 NodeNotFound", REPLACED);
+    scene.logged_once("NodeNotFound");
+    scene.heal(|scene| scene.cluster.sim.add_node(NODE));
+    scene.never_stale();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, "503 NodeNotFound", FRESH])
+}
+
+/// Seconds after its last heartbeat on the Lease the cluster calls the node Unknown; it is 40 s in a real one.
+const GRACE: Duration = Duration::from_secs(6);
+
+pub(crate) fn dead_kubelet() -> Row {
+    let cluster = Cluster::with(|builder| usual(builder).grace(GRACE));
+    let mut scene = Scene::with(cluster, &["--stale-after=10s"]);
+    scene.fault(|scene| scene.cluster.sim.stop_kubelet(NODE));
+    scene.notices("503 NodeStatusUnknown", GRACE + Duration::from_secs(3));
+    scene.logged_once("NodeStatusUnknown");
+    scene.heal(|scene| scene.cluster.sim.start_kubelet(NODE));
+    scene.never_stale();
+    scene.recovers(FRESH);
+    scene.row(&[FRESH, "503 NodeStatusUnknown", FRESH])
+}

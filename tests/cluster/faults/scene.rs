@@ -1,0 +1,313 @@
+//! One fault with all that is beside it: a simulated cluster, the agent, and a load balancer that probes it throughout.
+
+use super::table::Row;
+use nodegate_kube_sim::Builder;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::prober::{Probe, Prober, health, trail};
+use std::time::{Duration, Instant};
+
+/// Short, so that outages are, too; the Lease moves twice a second to match.
+const STALE_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
+/// How much later than that at most.
+const GRACE: Duration = Duration::from_secs(1);
+/// The agent does not listen before its first list, however busy the machine is.
+pub(crate) const SYNCED: &str = "--startup-grace=60s";
+/// The longest until the truth is told again: a wait of ten seconds between attempts, and an attempt that began before the
+/// repair may take five more.
+pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(16);
+/// How often the load balancer probes.
+const PROBES_A_SECOND: u32 = 50;
+/// Probes before the fault and while it lasts: enough to tell a line of log from one a request.
+const SOME: usize = 25;
+/// A bound holds for a machine that is not busy. On another one, each step of a recovery (connect, TLS, list, watch) may
+/// come as late as the worst probe, which takes a step or two itself; on an idle one that is milliseconds.
+const STEPS: u32 = 4;
+
+pub(crate) const FRESH: &str = "200 fresh";
+pub(crate) const STALE: &str = "200 stale";
+pub(crate) const CORDONED: &str = "503 Unschedulable";
+
+const WARNING: &str = "the cache is stale";
+const RECOVERED: &str = "the cache follows the API server again";
+const LOST: &str = "watch lost, starting over";
+
+/// The API server's side of a story.
+pub(crate) trait Api {
+    fn cordon(&self);
+    fn uncordon(&self);
+    /// Counts requests from now on.
+    fn count_anew(&self);
+    fn requests(&self) -> u64;
+    /// How many watches are open.
+    fn watches(&self) -> u64;
+}
+
+impl Api for Cluster {
+    fn cordon(&self) {
+        self.sim.cordon(NODE);
+    }
+
+    fn uncordon(&self) {
+        self.sim.uncordon(NODE);
+    }
+
+    fn count_anew(&self) {
+        self.sim.counters().reset();
+    }
+
+    fn requests(&self) -> u64 {
+        self.sim.counters().read().total()
+    }
+
+    fn watches(&self) -> u64 {
+        self.sim.counters().read().watches
+    }
+}
+
+pub(crate) struct Scene<A: Api = Cluster> {
+    pub(crate) cluster: A,
+    pub(crate) agent: Agent,
+    pub(crate) prober: Prober,
+    began: Instant,
+    healed: Instant,
+    row: Row,
+}
+
+/// The cluster of most stories.
+pub(crate) fn cluster() -> Cluster {
+    Cluster::with(usual)
+}
+
+/// Its kubelet renews its Lease twice a second.
+pub(crate) fn usual(builder: Builder) -> Builder {
+    builder.kubelets(true).lease_interval(Duration::from_millis(500))
+}
+
+impl Scene {
+    /// An agent that has seen its Node ready and has heard a heartbeat, and is probed. Its cache is soon stale.
+    pub(crate) fn start() -> Self {
+        Self::with(cluster(), &[STALE_AFTER_ARG])
+    }
+
+    /// The same with the default, for what must be over before the cache is stale.
+    pub(crate) fn patient() -> Self {
+        Self::with(cluster(), &[])
+    }
+
+    pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
+        Self::of(cluster, agent)
+    }
+}
+
+impl<A: Api> Scene<A> {
+    pub(crate) fn of(cluster: A, agent: Agent) -> Self {
+        agent.wait_ready();
+        let heartbeat = r#"nodegate_watch_events_total{resource="leases",type="apply"}"#;
+        until("a heartbeat", || agent.metric(heartbeat));
+        Self::probed(cluster, agent)
+    }
+
+    pub(crate) fn probed(cluster: A, agent: Agent) -> Self {
+        let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
+        prober.wait(SOME);
+        let now = Instant::now();
+        Self { cluster, agent, prober, began: now, healed: now, row: Row::default() }
+    }
+
+    /// The fault begins.
+    pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
+        self.cluster.count_anew();
+        let injected = inject(self);
+        self.began = Instant::now();
+        self.healed = self.began;
+        injected
+    }
+
+    /// It lasts until a few probes more are answered, and then ends.
+    pub(crate) fn heal<T>(&mut self, repair: impl FnOnce(&Self) -> T) -> T {
+        self.lasts();
+        self.healed = Instant::now();
+        repair(self)
+    }
+
+    /// A few probes more.
+    pub(crate) fn lasts(&self) {
+        self.prober.wait(SOME);
+    }
+
+    /// The cache is declared stale and the agent fails open, in time, with one warning, and says so in its metrics.
+    pub(crate) fn fails_open(&mut self) {
+        self.notices(STALE, STALE_AFTER + GRACE);
+        self.lasts();
+        assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(1.0));
+        assert!(self.agent.metric("nodegate_fail_open_total") >= Some(1.0));
+        self.logged_once(WARNING);
+    }
+
+    /// A load balancer sees `answer`, and no probe sent after the bound was told anything else before.
+    pub(crate) fn notices(&mut self, answer: &str, within: Duration) {
+        let noticed = self.first(answer, self.began);
+        let since = |probe: &&Probe| probe.sent >= self.began && probe.sent <= noticed.sent;
+        let probes = self.prober.probes();
+        let allowed = within + lag(probes.iter().filter(since)) * STEPS;
+        let late = probes.iter().filter(since).find(|probe| {
+            probe.told() != answer && probe.sent.saturating_duration_since(self.began) > allowed
+        });
+        assert!(
+            late.is_none(),
+            "{answer} is due {allowed:?} after the fault, but {:?} after it a probe was told {}\n{}",
+            late.unwrap().sent - self.began,
+            late.unwrap().saw,
+            self.agent.log_text()
+        );
+        self.row.notice = Some(noticed.answered - self.began);
+        self.row.bound = Some(within);
+    }
+
+    /// Load balancers have nothing to notice; the agent does.
+    pub(crate) fn notices_itself<T>(
+        &mut self,
+        what: &str,
+        mut attempt: impl FnMut(&Agent) -> Option<T>,
+    ) -> T {
+        let found = until(what, || attempt(&self.agent));
+        self.row.notice = Some(self.began.elapsed());
+        found
+    }
+
+    /// The agent begins its watch anew for this reason.
+    pub(crate) fn restarts(&mut self, reason: &str) {
+        self.restarts_often(reason, 1.0);
+    }
+
+    /// The same, again and again.
+    pub(crate) fn restarts_often(&mut self, reason: &str, times: f64) {
+        until(reason, || (restarts(&self.agent, reason) >= times).then_some(()));
+        self.row.notice.get_or_insert(self.began.elapsed());
+    }
+
+    /// A load balancer sees `answer` after the repair; if the cache was stale, the log and the metrics tell that it is not
+    /// any more. Then the agent follows what happens to the Node.
+    pub(crate) fn recovers(&mut self, answer: &str) {
+        let first = self.first(answer, self.healed);
+        self.is_back(first.answered);
+        self.ends(first.answered);
+        assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
+        if self.agent.logged(WARNING) > 0 {
+            self.logged_once(WARNING);
+            self.logged_once(RECOVERED);
+        }
+        self.follows();
+    }
+
+    /// Both watches are open again.
+    pub(crate) fn watches_again(&mut self) {
+        until("watches", || (self.cluster.watches() >= 2).then_some(()));
+        self.is_back(Instant::now());
+    }
+
+    /// What was broken works again, in time.
+    fn is_back(&mut self, at: Instant) {
+        let (took, probes) = (at - self.healed, self.prober.probes());
+        let since = probes.iter().filter(|probe| probe.sent >= self.healed && probe.sent <= at);
+        let allowed = BACK_WITHIN + lag(since) * STEPS;
+        assert!(took <= allowed, "back after {took:?}, of {allowed:?}\n{}", self.agent.log_text());
+        self.row.recover = Some(took);
+    }
+
+    /// Load balancers see nothing of it, and the agent follows what happens to the Node.
+    pub(crate) fn goes_on(&mut self) {
+        self.lasts();
+        self.ends(Instant::now());
+        self.follows();
+    }
+
+    /// What was to be seen of the fault has been seen.
+    fn ends(&mut self, at: Instant) {
+        self.row.requests.get_or_insert(self.cluster.requests());
+        let seen: Vec<Probe> =
+            self.prober.probes().into_iter().filter(|probe| probe.answered <= at).collect();
+        self.row.trail = trail(&seen);
+    }
+
+    /// The agent sees what happens to the Node.
+    fn follows(&self) {
+        for (answer, change) in [(CORDONED, true), (FRESH, false)] {
+            let now = Instant::now();
+            if change {
+                self.cluster.cordon();
+            } else {
+                self.cluster.uncordon();
+            }
+            self.first(answer, now);
+        }
+    }
+
+    /// The first probe sent after `from` that was told `answer`.
+    pub(crate) fn first(&self, answer: &str, from: Instant) -> Probe {
+        let found = until_or(
+            || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.told() == answer),
+            || format!("waited for {answer}; {:?}\n{}", self.prober.counts(), self.agent.log_text()),
+        );
+        // A probe that was sent before may be on its way yet; there is one at a time.
+        self.prober.wait(1);
+        found
+    }
+
+    pub(crate) fn logged_once(&self, line: &str) {
+        until(line, || (self.agent.logged(line) > 0).then_some(()));
+        assert_eq!(self.agent.logged(line), 1, "one line, not one a request: {}", self.agent.log_text());
+    }
+
+    /// One line for each episode.
+    pub(crate) fn lost_watch_is_logged_once(&self) {
+        self.logged_once(LOST);
+    }
+
+    /// No load balancer was told less than the whole truth.
+    pub(crate) fn never_stale(&self) {
+        assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
+    }
+
+    /// What came of it: this trail, and no probe without an answer.
+    pub(crate) fn row(mut self, trail: &[&str]) -> Row {
+        self.prober.wait(1);
+        self.prober.stop();
+        let failed = self.prober.failed();
+        let told = |probe: &Probe| {
+            let after = probe.sent.saturating_duration_since(self.began);
+            format!("{} sent {after:?} after the fault, {:?} later", probe.saw, probe.answered - probe.sent)
+        };
+        let failed: Vec<String> = failed.iter().map(told).collect();
+        assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
+        assert_eq!(self.row.trail, trail, "{}", self.agent.log_text());
+        assert_eq!(self.agent.get("/livez").status, 200);
+        self.row.probes = self.prober.probes().len();
+        self.row
+    }
+}
+
+pub(crate) fn restarts(agent: &Agent, reason: &str) -> f64 {
+    let name = format!(r#"nodegate_watch_restarts_total{{resource="nodes",reason="{reason}"}}"#);
+    agent.metric(&name).unwrap_or_default()
+}
+
+/// How late the machine has made the latest of these probes.
+fn lag<'a>(probes: impl Iterator<Item = &'a Probe>) -> Duration {
+    probes.map(|probe| probe.answered - probe.due).max().unwrap_or_default()
+}
+
+fn until_or<T>(mut attempt: impl FnMut() -> Option<T>, told: impl Fn() -> String) -> T {
+    let deadline = Instant::now() + Duration::from_mins(2);
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{}", told());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

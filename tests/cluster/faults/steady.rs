@@ -1,0 +1,50 @@
+//! What the faults must not cost when there is none.
+
+use super::answers::LASTING;
+use super::scene::{STALE_AFTER_ARG, Scene, cluster};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use std::time::Duration;
+
+/// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
+#[test]
+fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
+    let mut scene = Scene::with(cluster(), &[]);
+    let sim = scene.cluster.sim.clone();
+    assert_eq!(sim.counters().read().connections, 1);
+    // Watches that have lived for a while, five seconds, are resumed without a word.
+    scene.prober.wait(LASTING);
+    for resource in ["nodes", "leases"] {
+        sim.close_watches(Some(resource));
+        until("the watch to be resumed", || (sim.counters().read().watches == 2).then_some(()));
+    }
+    assert_eq!(sim.counters().read().connections, 1);
+    assert_eq!(scene.agent.logged("watch lost"), 0, "{}", scene.agent.log_text());
+    scene.goes_on();
+}
+
+/// With a short --stale-after there are questions between any two renewals of the Lease; it is not silent for that.
+#[test]
+fn a_lease_that_is_renewed_in_time_is_not_taken_for_silent() {
+    let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_secs(5)));
+    let scene = Scene::with(cluster, &[STALE_AFTER_ARG]);
+    let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
+    until("questions", || scene.agent.metric(asked).filter(|count| *count >= 3.0));
+    for resource in ["nodes", "leases"] {
+        let deaf = format!(r#"nodegate_watch_restarts_total{{resource="{resource}",reason="deaf"}}"#);
+        assert_eq!(scene.agent.metric(&deaf), Some(0.0), "{}", scene.agent.log_text());
+    }
+}
+
+#[test]
+fn the_first_answer_is_the_truth() {
+    let cluster = cluster();
+    cluster.sim.cordon(NODE);
+    for _ in 0..10 {
+        let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--startup-grace=60s"]);
+        let first = agent.health();
+        assert_eq!((first.status, first.reason().as_deref()), (503, Some("Unschedulable")));
+        assert_eq!(agent.logged("the cache is stale"), 0, "{}", agent.log_text());
+    }
+}

@@ -1,0 +1,126 @@
+//! The table: one row a fault.
+
+use super::scene::BACK_WITHIN;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// So many stories at a time: most of a story is waiting, but their times are to be the agent's and not the machine's.
+const AT_A_TIME: usize = 4;
+
+/// A fault, and the test that tells it.
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    pub(crate) fault: &'static str,
+    pub(crate) tell: fn() -> Row,
+    /// Whether it is left to `make faults`.
+    pub(crate) long: bool,
+    /// Whether it wants the machine for itself.
+    pub(crate) alone: bool,
+}
+
+/// A row, or what did not hold.
+pub(crate) type Told = Result<Row, String>;
+
+/// What came of a fault.
+#[derive(Default)]
+pub(crate) struct Row {
+    /// What a load balancer saw, one thing after the other.
+    pub(crate) trail: Vec<String>,
+    pub(crate) probes: usize,
+    /// Until a load balancer, or if there is nothing to see the agent's metrics, showed the fault.
+    pub(crate) notice: Option<Duration>,
+    /// How long that may take.
+    pub(crate) bound: Option<Duration>,
+    /// From the repair until the right answer.
+    pub(crate) recover: Option<Duration>,
+    /// What it cost the API server, from the fault to the recovery.
+    pub(crate) requests: Option<u64>,
+}
+
+impl Row {
+    /// As a row of the table.
+    pub(crate) fn line(&self, fault: &str) -> String {
+        let seconds = |time: Option<Duration>| {
+            time.map_or_else(|| "–".to_owned(), |time| format!("{:.1}", time.as_secs_f64()))
+        };
+        let mut line = format!("| {fault} | {}; {} probes, 0 failed", self.trail.join(" → "), self.probes);
+        let bound = self.bound.map(|bound| format!(" of {}", bound.as_secs_f64())).unwrap_or_default();
+        let requests = self.requests.map_or_else(|| "–".to_owned(), |requests| requests.to_string());
+        let _ = write!(line, " | {}{bound} | {} | {requests} |", seconds(self.notice), seconds(self.recover));
+        line
+    }
+}
+
+/// Tells a story on a thread of its own, which may move to another network namespace.
+pub(crate) fn tell(story: &Story) -> Told {
+    let told = thread::spawn(story.tell).join();
+    told.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    })
+}
+
+/// What came of a story that is told ahead of the test that asks for it. libtest runs no more tests at a time than there
+/// are processors, and these mostly wait.
+pub(crate) fn ahead(stories: &'static [Story], number: usize) -> Told {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static TOLD: OnceLock<Vec<Mutex<Receiver<Told>>>> = OnceLock::new();
+    let next = |senders: &[Sender<Told>]| {
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        Some((stories.get(number)?, senders.get(number)?.clone()))
+    };
+    let told = TOLD.get_or_init(|| {
+        let (senders, receivers): (Vec<_>, Vec<_>) = stories.iter().map(|_| channel()).unzip();
+        for _ in 0..2 * AT_A_TIME {
+            let senders: Vec<Sender<Told>> = senders.clone();
+            thread::spawn(move || {
+                while let Some((story, sender)) = next(&senders) {
+                    if !story.long && !story.alone {
+                        let _ = sender.send(tell(story));
+                    }
+                }
+            });
+        }
+        receivers.into_iter().map(Mutex::new).collect()
+    });
+    told[number].lock().unwrap().recv().unwrap()
+}
+
+/// Tells all of them, prints the table, and says whether all held.
+pub(crate) fn print(stories: &[Story]) -> bool {
+    let rows: Vec<Mutex<Option<Told>>> = stories.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let run = |number: usize| *rows[number].lock().unwrap() = Some(tell(&stories[number]));
+    let (alone, beside): (Vec<usize>, Vec<usize>) =
+        (0..stories.len()).partition(|&number| stories[number].alone);
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(&number) = beside.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    run(number);
+                }
+            });
+        }
+    });
+    alone.into_iter().for_each(run);
+    println!(
+        "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover, of at most {} | API requests |",
+        BACK_WITHIN.as_secs()
+    );
+    println!("|---|---|---|---|---|");
+    let mut all_held = true;
+    for (story, row) in stories.iter().zip(rows) {
+        match row.into_inner().unwrap().unwrap() {
+            Ok(row) => println!("{}", row.line(story.fault)),
+            Err(how) => {
+                all_held = false;
+                println!("| {} | **did not hold**: {} | | | |", story.fault, how.replace('\n', " "));
+            }
+        }
+    }
+    all_held
+}

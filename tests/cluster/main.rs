@@ -1,0 +1,11 @@
+//! The agent and its API server: the rules on any cluster, and every fault that must be survived.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+mod e2e;
+mod faults;

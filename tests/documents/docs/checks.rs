@@ -1,0 +1,37 @@
+//! Every check is documented: a row and a section with its settings in docs/checks.md.
+
+use super::pages::read;
+use nodegate_local_checks::OptionKey;
+use nodegate_local_checks::registry;
+use nodegate_readiness::Catalog;
+
+/// The text below a heading with this check's name, up to the next one.
+fn section<'a>(text: &'a str, check: &str) -> &'a str {
+    let mut sections = text.split("\n## ");
+    let heading = format!("`{check}`");
+    let found = sections.find(|section| section.lines().next().is_some_and(|line| line.contains(&heading)));
+    found.unwrap_or_else(|| panic!("docs/checks.md has no section `{check}`"))
+}
+
+#[test]
+fn every_check_has_a_row_and_a_section() {
+    let docs = read("docs/checks.md");
+    let catalog = Catalog::default();
+    let names = catalog.names().chain(registry::known().iter().map(|known| known.name));
+    for name in names.chain(["http:<name>", "tcp:<name>"]) {
+        let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
+        assert!(docs.lines().any(row), "docs/checks.md has no row for {name}");
+        assert!(section(&docs, name).len() > 300, "docs/checks.md says next to nothing of {name}");
+    }
+}
+
+#[test]
+fn every_setting_of_a_check_is_in_its_section() {
+    let docs = read("docs/checks.md");
+    for known in registry::known() {
+        for key in known.constructor.options.iter().map(OptionKey::name) {
+            let section = section(&docs, known.name);
+            assert!(section.contains(&format!("`{key}=`")), "docs/checks.md: {} has no {key}=", known.name);
+        }
+    }
+}

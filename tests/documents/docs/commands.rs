@@ -1,0 +1,179 @@
+//! Every block of commands in the documents is run, or its fence says why it is not.
+//!
+//! - ```` ```console ````: each line with `$ ` is a command (a `\` at its end continues it) that must end with exit code 0.
+//!   The lines below it are what it prints; `…` stands for anything. It is tried again until it prints that.
+//! - ```` ```sh ````: a script that must end with exit code 0.
+//! - ```` ```console not-run: needs a cluster ````, ```` ```sh not-run: … ````: not run, for the reason given.
+//!
+//! The blocks of a page run in their order against a demo of their own, from the top of the repository.
+
+use super::demo::Demo;
+use super::pages::{self, Block, Page};
+use nodegate_testbed::poll::DEADLINE;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NOT_RUN: &str = "not-run:";
+
+/// A command, and what it prints if the page tells.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Step {
+    command: String,
+    prints: String,
+}
+
+#[test]
+fn every_command_runs_or_says_why_not() {
+    let pages = pages::all();
+    let mistakes: Vec<String> = pages.iter().flat_map(mistakes).collect();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    let runs: Vec<&Page> = pages.iter().filter(|page| page.blocks.iter().any(Block::runs)).collect();
+    assert!(runs.iter().any(|page| page.path == "README.md"), "the README shows nothing that can be tried");
+    // Each has a demo of its own, so they can run side by side.
+    let failures = thread::scope(|scope| {
+        let pages: Vec<_> = runs.iter().map(|page| scope.spawn(|| run(page))).collect();
+        pages.into_iter().filter_map(|page| page.join().unwrap().err()).collect::<Vec<_>>()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+// === Reading ===
+
+/// What is wrong with a page before anything is run.
+fn mistakes(page: &Page) -> Vec<String> {
+    let wrong = |block: &Block| {
+        let commands = block.body.lines().any(|line| line.starts_with("$ "));
+        match (block.language.as_str(), block.note.strip_prefix(NOT_RUN).map(str::trim)) {
+            ("console" | "sh", Some("")) => Some("says not-run without a reason"),
+            ("console" | "sh", None) if !block.note.is_empty() => {
+                Some("takes `not-run: <reason>` or nothing")
+            }
+            ("console", _) if !commands => Some("has no line with `$ `"),
+            ("console" | "sh", _) => None,
+            ("bash" | "shell" | "shell-session" | "zsh", _) => Some("is to be called console or sh"),
+            (_, _) if commands => Some("has commands: call it console"),
+            _ => None,
+        }
+    };
+    let told =
+        |block: &Block| wrong(block).map(|what| format!("{}:{}: this block {what}", page.path, block.line));
+    page.blocks.iter().filter_map(told).collect()
+}
+
+impl Block {
+    fn runs(&self) -> bool {
+        matches!(self.language.as_str(), "console" | "sh") && self.note.is_empty()
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        if self.language == "sh" {
+            return vec![Step { command: self.body.clone(), prints: String::new() }];
+        }
+        let mut steps: Vec<Step> = Vec::new();
+        for line in self.body.lines() {
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push(Step { command: command.to_owned(), ..Step::default() }),
+                (None, Some(step)) if step.command.ends_with('\\') => step.command.extend(["\n", line]),
+                (None, Some(step)) => step.prints.extend([line, "\n"]),
+                (None, None) => panic!("a block begins with {line:?} and no command"),
+            }
+        }
+        steps
+    }
+}
+
+/// Whether this is what was printed; `…` stands for anything, line breaks, too.
+fn matches(pattern: &str, text: &str) -> bool {
+    let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
+    let (pattern, text) = (lines(pattern), lines(text));
+    let mut parts = pattern.split('…');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+// === Running ===
+
+fn run(page: &Page) -> Result<(), String> {
+    let demo = Demo::start();
+    for block in page.blocks.iter().filter(|block| block.runs()) {
+        for step in block.steps() {
+            demo.take(&step).map_err(|error| format!("{}:{}: {error}", page.path, block.line))?;
+        }
+    }
+    Ok(())
+}
+
+impl Demo {
+    /// Runs a command until it prints what it should; one of which nothing is told, once.
+    fn take(&self, step: &Step) -> Result<(), String> {
+        // This is what it starts; that it does is what the demo's own tests show.
+        let command = self.moved(&step.command).replace("make demo", "make --dry-run demo");
+        let (prints, start) = (self.moved(&step.prints), Instant::now());
+        loop {
+            let output = self.execute(&command);
+            let text = String::from_utf8_lossy(&output.stdout);
+            let right = prints.is_empty() || matches(&prints, &text);
+            if output.status.success() && right {
+                return Ok(());
+            }
+            if prints.is_empty() || start.elapsed() > DEADLINE {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                return Err(format!("$ {command}\n{}\n{text}{errors}\nexpected:\n{prints}", output.status));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn execute(&self, command: &str) -> Output {
+        let programs = Path::new(env!("CARGO_BIN_EXE_nodegate")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut bash = Command::new("timeout");
+        bash.args(["120", "bash", "-euo", "pipefail", "-c", command]).current_dir(pages::root());
+        bash.env("PATH", format!("{}:{path}", programs.display())).env_remove("KUBERNETES_SERVICE_HOST");
+        bash.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", self.kubeconfig.with_file_name("cache"));
+        // As a person has it, also when make runs the tests.
+        bash.env_remove("MAKELEVEL").env_remove("MAKEFLAGS");
+        bash.stdin(Stdio::null()).output().expect("bash and timeout are needed")
+    }
+}
+
+#[test]
+fn dots_stand_for_anything() {
+    for (pattern, text) in
+        [("", "\n"), ("a\nb", "a  \r\nb\n"), ("a…", "a\nb"), ("…c…", "abcd"), ("a…b…b", "a b b")]
+    {
+        assert!(matches(pattern, text), "{pattern:?} {text:?}");
+    }
+    for (pattern, text) in [("a", "ab"), ("a…b", "a"), ("a…b…b", "a b"), ("…x", "xy"), ("a", "")] {
+        assert!(!matches(pattern, text), "{pattern:?} {text:?}");
+    }
+}
+
+#[test]
+fn a_block_that_is_neither_run_nor_marked_is_a_mistake() {
+    let block = |language: &str, note: &str, body: &str| {
+        let (language, note, body) = (language.to_owned(), note.to_owned(), body.to_owned());
+        let blocks = vec![Block { line: 1, language, note, body }];
+        mistakes(&Page { path: "x.md".to_owned(), prose: String::new(), blocks }).len()
+    };
+    assert_eq!(block("console", "", "$ true\n"), 0);
+    assert_eq!(block("console", "not-run: needs a cluster", "$ true\n"), 0);
+    assert_eq!(block("yaml", "", "a: b\n"), 0);
+    for (language, note, body) in [
+        ("console", "not-run:", "$ true\n"),
+        ("console", "skipped", "$ true\n"),
+        ("console", "", "true\n"),
+        ("bash", "", "true\n"),
+        ("", "", "$ true\n"),
+    ] {
+        assert_eq!(block(language, note, body), 1, "{language} {note} {body}");
+    }
+}

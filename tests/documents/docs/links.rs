@@ -1,0 +1,127 @@
+//! Links lead somewhere, and files, targets of make, metrics and alerts that are named exist.
+
+use super::pages::{self, Page};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// GitHub's anchors of a page's headings.
+fn anchors(page: &Page) -> BTreeSet<String> {
+    let mut seen = BTreeMap::<String, usize>::new();
+    let headings = page.prose.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let text = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>()
+    };
+    let unique = |name: String| {
+        let count = seen.entry(name.clone()).and_modify(|count| *count += 1).or_default();
+        if *count == 0 { name } else { format!("{name}-{count}") }
+    };
+    headings.map(anchor).map(unique).collect()
+}
+
+/// Targets of `[text](target)`, but for other sites.
+fn links(page: &Page) -> impl Iterator<Item = &str> {
+    let targets = page.prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://"))
+}
+
+/// A path relative to a page, as one from the top of the repository.
+fn resolve(page: &Page, target: &str) -> PathBuf {
+    let mut path = Path::new(&page.path).parent().unwrap().to_owned();
+    for component in Path::new(target).components() {
+        match component {
+            Component::ParentDir => assert!(path.pop(), "{}: {target} leaves the repository", page.path),
+            Component::CurDir => {}
+            other => path.push(other),
+        }
+    }
+    path
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages::all();
+    let anchors: BTreeMap<&str, _> = pages.iter().map(|page| (page.path.as_str(), anchors(page))).collect();
+    let mut broken = Vec::new();
+    for page in &pages {
+        for link in links(page) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = if file.is_empty() { PathBuf::from(&page.path) } else { resolve(page, file) };
+            let there = Path::new(pages::root()).join(&path).exists();
+            let known = anchors.get(path.to_str().unwrap());
+            if !there || !(anchor.is_empty() || known.is_some_and(|known| known.contains(anchor))) {
+                broken.push(format!("{}: {link}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_file_that_is_named_exists() {
+    let tops =
+        ["benches/", "crates/", "docs/", "examples/", "hack/", "manifests/", "packaging/", "src/", "tests/"];
+    let mut found = 0;
+    for page in pages::all() {
+        // Names with a placeholder are no files.
+        let files = page.code_spans().filter(|code| !code.contains(['<', '*', ' ', '…']));
+        for file in files.filter(|code| tops.iter().any(|top| code.starts_with(top))) {
+            assert!(Path::new(pages::root()).join(file).exists(), "{}: there is no {file}", page.path);
+            found += 1;
+        }
+    }
+    assert!(found > 10, "only {found} were found");
+}
+
+#[test]
+fn every_target_of_make_exists() {
+    let makefile = pages::read("Makefile");
+    for page in pages::all() {
+        let code = page.code_spans().chain(page.blocks.iter().map(|block| block.body.as_str()));
+        let targets = code.flat_map(|code| code.split("make ").skip(1));
+        for target in targets.filter_map(|rest| rest.split([' ', '\n', '`']).next()) {
+            // `make -n demo` and the like name it behind an option.
+            let known = target.starts_with('-') || makefile.contains(&format!("\n{target}:"));
+            assert!(known, "{}: there is no make {target}", page.path);
+        }
+    }
+}
+
+/// Names that look like a metric: `HAProxy`'s backend of the nodes, and crates that the log is filtered by.
+const NO_METRICS: [&str; 3] = ["nodegate_nodes", "nodegate_node_watch", "nodegate_server"];
+
+/// The agent's metrics in a piece of code.
+fn metrics(code: &str) -> impl Iterator<Item = &str> {
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = words.filter(|word| word.starts_with("nodegate_") && !word.starts_with("nodegate_haproxy"));
+    ours.filter(|word| !NO_METRICS.contains(word))
+}
+
+/// Searched for in what a fresh agent says: it names also those of which nothing was counted yet.
+#[test]
+fn every_metric_that_is_named_exists() {
+    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/golden/metrics.txt"];
+    let golden =
+        golden.map(|file| std::fs::read_to_string(format!("{}/{file}", pages::root())).unwrap()).concat();
+    let mut found = 0;
+    for page in pages::all() {
+        for name in page.code_spans().flat_map(metrics) {
+            let there = golden.contains(&format!("# TYPE {name} "));
+            assert!(there, "{}: there is no metric {name}", page.path);
+            found += 1;
+        }
+    }
+    assert!(found > 10, "only {found} were found");
+}
+
+/// The alerts carry these as their runbook.
+#[test]
+fn every_alert_has_its_section() {
+    let pages = pages::all();
+    let operations = pages.iter().find(|page| page.path == "docs/operations.md").unwrap();
+    let anchors = anchors(operations);
+    for alert in ["cachestale", "watchdeaf", "flapping", "checkfailing", "down", "manynodesout"] {
+        assert!(anchors.contains(&format!("nodegate{alert}")), "docs/operations.md has no section {alert}");
+    }
+}

@@ -1,0 +1,8 @@
+//! The documents are true: their commands run, their links lead somewhere, and what the program has is in them.
+
+mod checks;
+mod commands;
+mod demo;
+mod links;
+mod pages;
+mod settings;

@@ -1,0 +1,21 @@
+//! What ships beside the programs is true and works: documents, man pages, manifests, alerts and dashboard, the demo.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may end where a story breaks off"
+)]
+
+#[path = "../../src/args.rs"]
+#[allow(dead_code, reason = "nothing is parsed here")]
+mod agent_args;
+mod demo;
+mod docs;
+#[path = "../../crates/haproxy-sync/src/args.rs"]
+#[allow(dead_code, reason = "nothing is parsed here")]
+mod haproxy_args;
+mod man;
+mod manifests;
+mod prometheus;
+mod tools;

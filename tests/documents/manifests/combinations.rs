@@ -1,0 +1,108 @@
+//! Every combination of components renders, holds nothing that Kubernetes does not know, and is taken by kubectl; and the
+//! base can be used by its URL.
+
+use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay};
+use nodegate_kube_sim::Sim;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The components there are.
+fn components() -> Vec<String> {
+    let entries = fs::read_dir(format!("{ROOT}/manifests/components")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert!(names.len() >= 3, "{names:?}");
+    names
+}
+
+/// Every subset of them, as an overlay's lines.
+fn combinations() -> Vec<String> {
+    let all = components();
+    let subset = |bits: usize| {
+        let chosen = all.iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
+        let paths: Vec<String> = chosen.map(|(_, name)| format!("manifests/components/{name}")).collect();
+        format!("components: [{}]", paths.join(", "))
+    };
+    (0..1 << all.len()).map(subset).collect()
+}
+
+#[test]
+fn every_combination_of_components_renders_to_known_objects() {
+    for lines in combinations() {
+        let manifests = overlay(&lines);
+        for object in &manifests.0 {
+            knows_every_field(object);
+        }
+        let names: BTreeSet<_> = manifests.names().into_iter().collect();
+        assert_eq!(names.len(), manifests.0.len(), "{lines}: no object twice");
+        let base: BTreeSet<_> = install().names().into_iter().collect();
+        assert!(names.is_superset(&base), "{lines}: a component adds and changes, and takes nothing away");
+        let pods = manifests.0.iter().filter(|object| object.at("/kind") == "DaemonSet");
+        assert_eq!(pods.count(), 1, "{lines}");
+    }
+}
+
+/// Against an API server, as kubectl looks up there what kinds and fields there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_takes_every_combination() {
+    let sim = Sim::builder().start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    fs::write(&kubeconfig, sim.kubeconfig()).unwrap();
+    // Custom resources are known only to a cluster that has the Prometheus operator.
+    let known: Vec<String> = components().into_iter().filter(|name| name != "prometheus").collect();
+    let paths: Vec<String> = known.iter().map(|name| format!("manifests/components/{name}")).collect();
+    // Without any, each alone, and all of them: kubectl takes its time.
+    let chosen = [&[][..]].into_iter().chain(paths.chunks(1)).chain([&paths[..]]);
+    for lines in chosen.map(|paths| format!("components: [{}]", paths.join(", "))) {
+        let manifests = overlay(&lines);
+        let file = directory.path().join("rendered.yaml");
+        // What begins with a brace is taken for JSON to its end.
+        let documents: Vec<String> = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
+        fs::write(&file, documents.concat()).unwrap();
+        let mut kubectl = Command::new("kubectl");
+        kubectl.args(["apply", "--dry-run=client", "--output=name", "--filename"]).arg(&file);
+        kubectl.env("KUBECONFIG", &kubeconfig).env("KUBECACHEDIR", directory.path().join("cache"));
+        kubectl.env_remove("KUBERNETES_SERVICE_HOST");
+        let output = tokio::task::spawn_blocking(move || kubectl.output().unwrap()).await.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{lines}: {errors}");
+        let taken = String::from_utf8_lossy(&output.stdout).lines().count();
+        assert_eq!(taken, manifests.0.len(), "{lines}: {errors}");
+    }
+}
+
+/// As `kubectl apply -k 'https://github.com/nodegate/nodegate//manifests/base?ref=v0.1.0'` does, with a repository on
+/// this machine in the place of that one: kustomize fetches it with git and builds the directory behind `//`.
+#[test]
+fn the_base_and_its_components_can_be_used_by_url() {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = directory.path().join("nodegate");
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).current_dir(directory.path()).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{program} {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    let path = repository.to_str().unwrap();
+    run("git", &["init", "--quiet", "--initial-branch=main", path]);
+    run("cp", &["-r", &format!("{ROOT}/manifests"), path]);
+    run("git", &["-C", path, "add", "manifests"]);
+    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false"];
+    run("git", &[&["-C", path], &who[..], &["commit", "--quiet", "--message=manifests"]].concat());
+    run("git", &["-C", path, "tag", "v0.1.0"]);
+    let url = |what: &str| format!("file://{path}//manifests/{what}?ref=v0.1.0");
+
+    assert_eq!(Manifests::parse(&kustomize(Path::new(&url("base")))).0, install().0);
+
+    let overlay_directory = directory.path().join("overlay");
+    fs::create_dir(&overlay_directory).unwrap();
+    let lines = format!("resources: ['{}']\ncomponents: ['{}']\n", url("base"), url("components/services"));
+    fs::write(overlay_directory.join("kustomization.yaml"), lines).unwrap();
+    let by_url = Manifests::parse(&kustomize(&overlay_directory));
+    assert_eq!(by_url.0, overlay("components: [manifests/components/services]").0);
+}

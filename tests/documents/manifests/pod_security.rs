@@ -1,0 +1,146 @@
+//! The Pod Security Standard `restricted`, rule by rule on the rendered pod:
+//! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>. docs/packaging.md says the same in words.
+
+use super::support::{Json, Manifests, install, overlay};
+use serde_json::{Value, json};
+
+/// What the pod says of itself, and of each container.
+type Rule = (&'static str, fn(pod: &Value, container: &Value) -> bool);
+
+/// Every rule of `restricted`, those of `baseline` that it includes first.
+const RULES: [Rule; 16] = [
+    ("HostProcess", |pod, container| {
+        [pod, container].iter().all(|it| it.pointer("/securityContext/windowsOptions/hostProcess").is_none())
+    }),
+    ("Host Namespaces", |pod, _| ["hostNetwork", "hostPID", "hostIPC"].iter().all(|key| pod[key] != true)),
+    ("Privileged Containers", |_, container| container["securityContext"]["privileged"] != true),
+    ("Capabilities: none added", |_, container| {
+        container.every("/securityContext/capabilities/add").is_empty()
+    }),
+    ("HostPath Volumes", |pod, _| {
+        pod.every("/volumes").iter().all(|volume| volume.get("hostPath").is_none())
+    }),
+    ("Host Ports", |_, container| {
+        container.every("/ports").iter().all(|port| port.get("hostPort").is_none())
+    }),
+    ("Host Probes", |_, container| {
+        let probes = ["startupProbe", "livenessProbe", "readinessProbe"];
+        let host = |kind: &str, probe: &&str| container[*probe][kind].get("host").is_some();
+        !probes.iter().any(|probe| host("httpGet", probe) || host("tcpSocket", probe))
+    }),
+    ("AppArmor", |pod, container| {
+        [pod, container].iter().all(|it| it["securityContext"]["appArmorProfile"]["type"] != "Unconfined")
+    }),
+    ("SELinux", |pod, container| {
+        [pod, container].iter().all(|it| it["securityContext"].get("seLinuxOptions").is_none())
+    }),
+    ("/proc Mount Type", |_, container| container["securityContext"].get("procMount").is_none()),
+    ("Sysctls", |pod, _| pod.every("/securityContext/sysctls").is_empty()),
+    ("Volume Types", |pod, _| {
+        let allowed = [
+            "configMap",
+            "csi",
+            "downwardAPI",
+            "emptyDir",
+            "ephemeral",
+            "persistentVolumeClaim",
+            "projected",
+            "secret",
+        ];
+        let kinds = |volume: &Value| {
+            volume
+                .as_object()
+                .is_some_and(|v| v.keys().all(|key| key == "name" || allowed.contains(&key.as_str())))
+        };
+        pod.every("/volumes").iter().all(kinds)
+    }),
+    ("Privilege Escalation", |_, container| {
+        container["securityContext"]["allowPrivilegeEscalation"] == false
+    }),
+    ("Running as Non-root", |pod, container| {
+        let says = |it: &Value| it["securityContext"].get("runAsNonRoot").cloned();
+        says(container).or_else(|| says(pod)) == Some(json!(true))
+            && [pod, container].iter().all(|it| it["securityContext"]["runAsUser"] != 0)
+    }),
+    ("Seccomp", |pod, container| {
+        let says = |it: &Value| it["securityContext"]["seccompProfile"]["type"].as_str().map(str::to_owned);
+        says(container)
+            .or_else(|| says(pod))
+            .is_some_and(|kind| kind == "RuntimeDefault" || kind == "Localhost")
+    }),
+    ("Capabilities: all dropped", |_, container| {
+        container.every("/securityContext/capabilities/drop").contains(&json!("ALL"))
+    }),
+];
+
+/// The rules that the pod breaks.
+pub(crate) fn broken(manifests: &Manifests) -> Vec<&'static str> {
+    let pod = manifests.pod();
+    let containers: Vec<&Value> = ["/initContainers", "/containers", "/ephemeralContainers"]
+        .iter()
+        .flat_map(|list| pod.every(list))
+        .collect();
+    assert!(!containers.is_empty());
+    let breaks = |(_, holds): &&Rule| containers.iter().any(|container| !holds(pod, container));
+    RULES.iter().filter(breaks).map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn the_base_is_restricted_but_for_the_hosts_network() {
+    assert_eq!(broken(&install()), ["Host Namespaces"]);
+    assert_eq!(broken(&overlay("components: [manifests/components/openshift]")), ["Host Namespaces"]);
+    let labels = install();
+    let labels = labels.the("Namespace", "nodegate").at("/metadata/labels");
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged", "what admits the host's network");
+}
+
+#[test]
+fn of_the_hosts_namespaces_it_is_the_network_alone() {
+    let manifests = install();
+    let pod = manifests.pod();
+    assert_eq!((&pod["hostNetwork"], pod.get("hostPID"), pod.get("hostIPC")), (&json!(true), None, None));
+}
+
+#[test]
+fn beyond_the_standard_the_root_is_read_only_and_the_user_a_number() {
+    let manifests = install();
+    let pod = manifests.pod();
+    assert_eq!(pod.every("/containers").len(), 1);
+    assert_eq!(pod.at("/containers/0/securityContext/readOnlyRootFilesystem"), &json!(true));
+    assert_eq!((pod.at("/securityContext/runAsUser"), pod.get("volumes")), (&json!(65532), None));
+}
+
+#[test]
+fn the_host_checks_break_the_rules_of_host_paths_besides() {
+    let manifests = overlay("components: [manifests/components/host-checks]");
+    assert_eq!(broken(&manifests), ["Host Namespaces", "HostPath Volumes", "Volume Types"]);
+}
+
+/// The rules can say no: each is broken once.
+#[test]
+fn every_rule_is_broken_by_what_it_forbids() {
+    let breach = |pointer: &str, key: &str, value: Value| {
+        let mut manifests = install();
+        let at = manifests.pod_mut().pointer_mut(pointer).unwrap();
+        at[key] = value;
+        broken(&manifests).into_iter().filter(|name| *name != "Host Namespaces").collect::<Vec<_>>()
+    };
+    let (pod, context) = ("/securityContext", "/containers/0/securityContext");
+    assert_eq!(breach(pod, "windowsOptions", json!({"hostProcess": true})), ["HostProcess"]);
+    assert_eq!(breach(context, "privileged", json!(true)), ["Privileged Containers"]);
+    assert_eq!(
+        breach(context, "capabilities", json!({"add": ["NET_RAW"]})),
+        ["Capabilities: none added", "Capabilities: all dropped"]
+    );
+    assert_eq!(breach("", "volumes", json!([{"name": "x", "nfs": {}}])), ["Volume Types"]);
+    assert_eq!(breach("/containers/0", "ports", json!([{"hostPort": 1}])), ["Host Ports"]);
+    assert_eq!(breach("/containers/0/livenessProbe/httpGet", "host", json!("x")), ["Host Probes"]);
+    assert_eq!(breach(pod, "appArmorProfile", json!({"type": "Unconfined"})), ["AppArmor"]);
+    assert_eq!(breach(context, "seLinuxOptions", json!({"type": "spc_t"})), ["SELinux"]);
+    assert_eq!(breach(context, "procMount", json!("Unmasked")), ["/proc Mount Type"]);
+    assert_eq!(breach(pod, "sysctls", json!([{"name": "x"}])), ["Sysctls"]);
+    assert_eq!(breach(context, "allowPrivilegeEscalation", json!(true)), ["Privilege Escalation"]);
+    assert_eq!(breach(context, "runAsNonRoot", json!(false)), ["Running as Non-root"]);
+    assert_eq!(breach(context, "runAsUser", json!(0)), ["Running as Non-root"]);
+    assert_eq!(breach(pod, "seccompProfile", json!({"type": "Unconfined"})), ["Seccomp"]);
+}

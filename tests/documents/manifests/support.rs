@@ -1,0 +1,147 @@
+//! The manifests as tests read them, and the agent's settings as its parser has them.
+
+use crate::agent_args::Args;
+use clap::CommandFactory;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Objects in the order of their file.
+pub(crate) struct Manifests(pub(crate) Vec<Value>);
+
+pub(crate) fn install() -> Manifests {
+    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/install.yaml")).unwrap())
+}
+
+/// What `kubectl kustomize` makes of the base with these lines on top.
+pub(crate) fn overlay(lines: &str) -> Manifests {
+    let directory = tempfile::tempdir().unwrap();
+    // kustomize takes no absolute paths to other directories, but it follows links.
+    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
+    let kustomization = format!("resources: [manifests/base]\n{lines}\n");
+    fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
+    Manifests::parse(&kustomize(directory.path()))
+}
+
+pub(crate) fn kustomize(directory: &Path) -> String {
+    let output = Command::new("kubectl").arg("kustomize").arg(directory).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Manifests {
+    pub(crate) fn parse(yaml: &str) -> Self {
+        Self(serde_saphyr::from_multiple(yaml).unwrap())
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let name = |object: &Value| {
+            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+            let text = |pointer| object.at(pointer).as_str().unwrap();
+            format!("{} {namespace}/{}", text("/kind"), text("/metadata/name"))
+        };
+        self.0.iter().map(name).collect()
+    }
+
+    pub(crate) fn the(&self, kind: &str, name: &str) -> &Value {
+        let found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|object| object.at("/kind") == kind && object.at("/metadata/name") == name)
+            .collect();
+        assert_eq!(found.len(), 1, "{kind} {name} among {:?}", self.names());
+        found[0]
+    }
+
+    pub(crate) fn pod(&self) -> &Value {
+        self.the("DaemonSet", "nodegate").at("/spec/template/spec")
+    }
+
+    pub(crate) fn pod_mut(&mut self) -> &mut Value {
+        let mut objects = self.0.iter_mut();
+        let daemon_set = objects.find(|object| object.at("/kind") == "DaemonSet").unwrap();
+        daemon_set.pointer_mut("/spec/template/spec").unwrap()
+    }
+}
+
+/// A field that the type does not have is lost on the way through it: so are typing errors and fields in a wrong place.
+pub(crate) fn knows_every_field(object: &Value) {
+    fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
+        let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| {
+            panic!("{} {}: {error}", object.at("/kind"), object.at("/metadata/name"))
+        });
+        serde_json::to_value(typed).unwrap()
+    }
+    let kept = match object.at("/kind").as_str().unwrap() {
+        "ClusterRole" => through::<ClusterRole>(object),
+        "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
+        "ConfigMap" => through::<ConfigMap>(object),
+        "DaemonSet" => through::<DaemonSet>(object),
+        "Namespace" => through::<Namespace>(object),
+        "Role" => through::<Role>(object),
+        "RoleBinding" => through::<RoleBinding>(object),
+        "ServiceAccount" => through::<ServiceAccount>(object),
+        // Custom resources: their types are the operator's own.
+        _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
+            object.clone()
+        }
+        kind => panic!("no type for {kind}"),
+    };
+    assert_eq!(&kept, object);
+}
+
+pub(crate) trait Json {
+    /// The value at a JSON pointer.
+    fn at(&self, pointer: &str) -> &Value;
+    /// The list at a JSON pointer; empty if it is absent.
+    fn every(&self, pointer: &str) -> &[Value];
+    /// The number at a JSON pointer.
+    fn number(&self, pointer: &str) -> u64;
+}
+
+impl Json for Value {
+    fn at(&self, pointer: &str) -> &Value {
+        self.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {self:#}"))
+    }
+
+    fn every(&self, pointer: &str) -> &[Value] {
+        self.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    fn number(&self, pointer: &str) -> u64 {
+        self.at(pointer).as_u64().unwrap()
+    }
+}
+
+/// The environment variables of the agent with their defaults.
+pub(crate) struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    pub(crate) fn read() -> Self {
+        let setting = |arg: &clap::Arg| {
+            let name = arg.get_env()?.to_str()?.to_owned();
+            let default = arg.get_default_values().first().and_then(|value| value.to_str());
+            Some((name, default.unwrap_or_default().to_owned()))
+        };
+        Self(Args::command().get_arguments().filter_map(setting).collect())
+    }
+
+    pub(crate) fn default_of(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, default)| default.as_str())
+    }
+
+    pub(crate) fn seconds(&self, name: &str) -> u64 {
+        let default = self.default_of(name).unwrap();
+        default
+            .strip_suffix('s')
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("{name}: {default}"))
+    }
+}

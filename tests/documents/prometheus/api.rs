@@ -1,0 +1,128 @@
+//! A Prometheus as a child process, asked over its HTTP API.
+
+use nodegate_testbed::poll::until;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running server; killed when dropped.
+pub(crate) struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+}
+
+/// One series of a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) values: Vec<f64>,
+}
+
+impl Series {
+    /// The newest value.
+    pub(crate) fn value(&self) -> f64 {
+        *self.values.last().unwrap()
+    }
+
+    pub(crate) fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
+impl Prometheus {
+    /// Starts one on `prometheus.yml` in `directory`, and waits until it is ready.
+    pub(crate) fn start(directory: &Path, address: SocketAddr) -> Self {
+        let log = directory.join("prometheus.log");
+        let mut child = Command::new("prometheus")
+            .arg("--config.file=prometheus.yml")
+            .arg("--storage.tsdb.path=data")
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .expect("prometheus is installed; `make test` does it");
+        until("Prometheus to be ready", || {
+            let log = || std::fs::read_to_string(&log).unwrap();
+            assert!(child.try_wait().unwrap().is_none(), "Prometheus ended: {}", log());
+            request(address, "/-/ready").is_some_and(|(status, _)| status == 200).then_some(())
+        });
+        Self { child, address }
+    }
+
+    /// The `data` of an answer.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let (status, body) = request(self.address, path).expect("Prometheus answers");
+        assert_eq!(status, 200, "{path}: {body}");
+        let mut answer: Value = serde_json::from_str(&body).unwrap();
+        answer["data"].take()
+    }
+
+    /// A query's result now.
+    pub(crate) fn query(&self, query: &str) -> Vec<Series> {
+        let data = self.get(&format!("/api/v1/query?query={}", encoded(query)));
+        let series = data["result"].as_array().unwrap();
+        series
+            .iter()
+            .map(|series| Series { labels: labels(series), values: vec![number(&series["value"])] })
+            .collect()
+    }
+
+    /// A query's results over the last minutes.
+    pub(crate) fn query_range(&self, query: &str, start: u64, end: u64) -> Vec<Series> {
+        let query = encoded(query);
+        let data = self.get(&format!("/api/v1/query_range?query={query}&start={start}&end={end}&step=500ms"));
+        let series = data["result"].as_array().unwrap();
+        let values = |series: &Value| series["values"].as_array().unwrap().iter().map(number).collect();
+        series.iter().map(|series| Series { labels: labels(series), values: values(series) }).collect()
+    }
+
+    /// Waits until a query's result is as wanted, and shows it to a person.
+    pub(crate) fn wait(&self, query: &str, wanted: impl Fn(&[Series]) -> bool) -> Vec<Series> {
+        let series = until(query, || Some(self.query(query)).filter(|series| wanted(series)));
+        let shown = series.iter().map(|series| format!("{} {:.3}", series.label("node"), series.value()));
+        println!("{query}: {}", shown.collect::<Vec<_>>().join(", "));
+        series
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn labels(series: &Value) -> BTreeMap<String, String> {
+    serde_json::from_value(series["metric"].clone()).unwrap()
+}
+
+/// The value of a sample, which is a pair of time and text.
+fn number(sample: &Value) -> f64 {
+    sample[1].as_str().unwrap().parse().unwrap()
+}
+
+pub(crate) fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "%{byte:02X}");
+        out
+    })
+}
+
+/// A GET's status and body; nothing if nobody listens.
+fn request(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}

@@ -1,0 +1,130 @@
+//! The Grafana dashboard: its model, and its queries.
+
+use super::api::{Prometheus, encoded};
+use super::component::Component;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// What the story has as Grafana's `$__rate_interval`, which is four scrapes.
+const RATE_INTERVAL: &str = "2s";
+
+pub(crate) struct Dashboard {
+    pub(crate) queries: Vec<Query>,
+    /// The queries that fill the variables, as name, label and series.
+    pub(crate) variables: Vec<(String, String, String)>,
+}
+
+/// One query of a panel.
+pub(crate) struct Query {
+    pub(crate) panel: String,
+    pub(crate) expr: String,
+    pub(crate) legend: String,
+}
+
+/// What a query showed of the story.
+pub(crate) struct Seen {
+    pub(crate) series: usize,
+    pub(crate) largest: f64,
+}
+
+impl Dashboard {
+    pub(crate) fn read(model: &Value) -> Self {
+        let panels = model["panels"].as_array().unwrap();
+        let queries = panels.iter().flat_map(|panel| {
+            let targets = panel["targets"].as_array().map_or(&[][..], Vec::as_slice);
+            targets.iter().map(|target| Query {
+                panel: text(panel, "title"),
+                expr: filled(&text(target, "expr")),
+                legend: text(target, "legendFormat"),
+            })
+        });
+        let variables = model["templating"]["list"].as_array().unwrap().iter();
+        let variables = variables.filter(|variable| variable["type"] == "query").map(|variable| {
+            let query = text(&variable["query"], "query");
+            let inner = query.strip_prefix("label_values(").and_then(|query| query.strip_suffix(')'));
+            let (series, label) =
+                inner.and_then(|inner| inner.rsplit_once(", ")).expect("label_values(series, label)");
+            (text(variable, "name"), label.to_owned(), filled(series))
+        });
+        Self { queries: queries.collect(), variables: variables.collect() }
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value:#}")).to_owned()
+}
+
+/// As Grafana fills in the variables with "All" chosen.
+fn filled(query: &str) -> String {
+    let query =
+        query.replace("$__rate_interval", RATE_INTERVAL).replace("$job", "(nodegate)").replace("$node", ".*");
+    assert!(!query.contains('$'), "an unknown variable: {query}");
+    query
+}
+
+impl Query {
+    /// Runs it over a story in which everything has happened: each query has seen something that is not 0, its labels
+    /// are those that the legend names, and nothing is not a number.
+    pub(crate) fn run(&self, prometheus: &Prometheus, start: u64, end: u64) -> Seen {
+        let Self { panel, expr, legend } = self;
+        let series = prometheus.query_range(expr, start, end);
+        assert!(!series.is_empty(), "{panel}: no result of {expr}");
+        let values = || series.iter().flat_map(|series| &series.values);
+        assert!(values().all(|value| value.is_finite()), "{panel}: {expr} gives {series:#?}");
+        let largest = values().copied().fold(f64::MIN, f64::max);
+        assert!(largest > 0.0 && values().all(|value| *value >= 0.0), "{panel}: {expr} gives {series:#?}");
+        for label in legend.split("{{").skip(1).map(|part| part.split("}}").next().unwrap()) {
+            for series in &series {
+                assert!(!series.label(label).is_empty(), "{panel}: no {label} in {series:?}");
+            }
+        }
+        Seen { series: series.len(), largest }
+    }
+}
+
+/// The values that fill a variable.
+pub(crate) fn label_values(prometheus: &Prometheus, label: &str, series: &str) -> BTreeSet<String> {
+    let path = format!("/api/v1/label/{label}/values?match[]={}", encoded(series));
+    serde_json::from_value(prometheus.get(&path)).unwrap()
+}
+
+#[test]
+fn the_model_is_one_that_grafana_imports() {
+    let model = Component::render().dashboard;
+    assert_eq!(model["uid"], "nodegate");
+    assert!(model["schemaVersion"].as_u64() >= Some(36), "what Grafana 9 writes, or later");
+    assert!(model.get("id").is_none(), "an id is of one Grafana");
+    let panels = model["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "panel ids");
+    for panel in panels {
+        let title = text(panel, "title");
+        if panel["type"] != "row" {
+            assert!(!text(panel, "description").is_empty(), "{title} says nothing of itself");
+            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+            for target in panel["targets"].as_array().unwrap() {
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_panel_covers_another() {
+    let model = Component::render().dashboard;
+    let mut taken = BTreeSet::new();
+    for panel in model["panels"].as_array().unwrap() {
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(at("w") > 0 && at("h") > 0 && at("x") + at("w") <= 24, "{}", panel["title"]);
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(taken.insert((x, y)), "{} covers something", panel["title"]);
+            }
+        }
+    }
+    let lowest = taken.iter().map(|(_, y)| *y).max().unwrap();
+    let full = (0..=lowest).flat_map(|y| (0..24).map(move |x| (x, y)));
+    let empty: BTreeSet<_> = full.filter(|place| !taken.contains(place)).map(|(_, y)| y).collect();
+    // A row's title is as wide as the page; all else fills its line.
+    assert_eq!(empty, BTreeSet::new(), "lines with holes");
+}

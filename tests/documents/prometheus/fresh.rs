@@ -1,0 +1,76 @@
+//! All that a fresh agent exposes, against a golden file.
+
+use super::promtool::check_metrics;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use std::time::Duration;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
+
+/// What others may count on; the golden file has these and the `process_` families.
+const FAMILIES: [&str; 16] = [
+    "verdict",
+    "cache_age_seconds",
+    "cache_stale",
+    "last_event_age_seconds",
+    "watch_events_total",
+    "watch_restarts_total",
+    "api_requests_total",
+    "flips_total",
+    "fail_open_total",
+    "check_passed",
+    "check_age_seconds",
+    "check_duration_seconds",
+    "http_requests_total",
+    "connections",
+    "build_info",
+    "connections_refused_total",
+];
+
+/// Without values and version, and the series of a family in order: prometheus-client keeps them in a hash map.
+fn masked(text: &str) -> String {
+    let mut masked = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            masked.push(line.to_owned());
+            continue;
+        }
+        let mut family = vec![line];
+        family.extend(std::iter::from_fn(|| lines.next_if(|line| !line.starts_with('#'))));
+        family.sort_unstable();
+        let names = family.iter().filter_map(|line| line.rsplit_once(' '));
+        masked.extend(names.map(|(name, _)| name.replace(env!("CARGO_PKG_VERSION"), "VERSION")));
+    }
+    masked.join("\n") + "\n"
+}
+
+#[test]
+fn every_name_type_label_and_help_text() {
+    // Nothing more than the start: no renewal of the Lease, no question after a silence.
+    let long = Duration::from_hours(1);
+    let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long).grace(long * 2));
+    until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
+    let args = ["--checks=kubelet", "--stale-after=10m", "--check=kubelet:interval=1h"];
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &args);
+    agent.wait_ready();
+    until("the kubelet's check to have run", || agent.metric("nodegate_check_passed{check=\"kubelet\"}"));
+    until("the Lease's watch", || {
+        agent.metric("nodegate_watch_events_total{resource=\"leases\",type=\"init\"}")
+    });
+    until("a watch to be accepted", || {
+        agent.metric("nodegate_api_requests_total{verb=\"watch\",code=\"200\"}")
+    });
+    let text = agent.get("/metrics").body;
+    for name in FAMILIES {
+        assert!(text.contains(&format!("\n# TYPE nodegate_{name} ")), "{name} lacks in\n{text}");
+    }
+    check_metrics(&text);
+    let found = masked(&text);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &found).unwrap();
+    }
+    let golden = std::fs::read_to_string(GOLDEN).unwrap();
+    assert_eq!(found, golden, "if that is meant: UPDATE_GOLDEN=1 cargo test --test documents fresh");
+}

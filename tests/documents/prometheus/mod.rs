@@ -1,0 +1,12 @@
+//! The metrics, and what ships to make use of them (manifests/components/prometheus), with Debian's Prometheus: it scrapes
+//! three agents as the `PodMonitor` says, every alert fires on its fault, every query of the dashboard has a result.
+
+mod api;
+mod component;
+mod dashboard;
+mod fresh;
+mod lab;
+mod promtool;
+mod rules;
+mod scrape;
+mod story;

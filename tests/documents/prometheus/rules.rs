@@ -1,0 +1,83 @@
+//! The alerts by themselves: with their true durations in promtool, and shortened for the story.
+
+use super::component::{Component, RuleFile};
+use super::promtool::promtool;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// How much faster time goes in the story: of a minute in a range a second and a half is left,
+const RANGE: u64 = 40;
+/// and of a minute to wait a third of one.
+const WAIT: u64 = 180;
+
+/// Writes them as a rule file; JSON is YAML, too.
+pub(crate) fn write(rules: &RuleFile, path: &Path) {
+    fs::write(path, serde_json::to_string_pretty(rules).unwrap()).unwrap();
+}
+
+/// The same rules with all durations divided: `for` and the ranges. Thresholds stay.
+pub(crate) fn shortened(rules: &RuleFile) -> RuleFile {
+    let mut rules = rules.clone();
+    for alert in rules.groups.iter_mut().flat_map(|group| &mut group.rules) {
+        alert.hold = alert.hold.as_deref().map(|hold| shorter(hold, WAIT));
+        let mut parts = alert.expr.split('[');
+        let mut expr = parts.next().unwrap().to_owned();
+        for part in parts {
+            let (range, rest) = part.split_once(']').unwrap();
+            write!(expr, "[{}]{rest}", shorter(range, RANGE)).unwrap();
+        }
+        alert.expr = expr;
+    }
+    rules
+}
+
+fn shorter(duration: &str, divisor: u64) -> String {
+    let minutes = duration.strip_suffix('m').and_then(|minutes| minutes.parse::<u64>().ok());
+    let minutes = minutes.unwrap_or_else(|| panic!("{duration} is not in minutes"));
+    format!("{}ms", minutes * 60_000 / divisor)
+}
+
+#[test]
+fn each_alert_fires_when_it_should_and_not_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let component = Component::render();
+    write(&component.rules, &directory.path().join("nodegate.rules.yaml"));
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/rules.test.yaml");
+    fs::copy(tests, directory.path().join("rules.test.yaml")).unwrap();
+    promtool(directory.path(), &["check", "rules", "--lint-fatal", "nodegate.rules.yaml"]);
+    promtool(directory.path(), &["test", "rules", "rules.test.yaml"]);
+    let tests = fs::read_to_string(tests).unwrap();
+    for alert in component.rules.groups.iter().flat_map(|group| &group.rules) {
+        assert!(tests.contains(&format!("alertname=\"{}\"", alert.name)), "{} has no test", alert.name);
+    }
+}
+
+#[test]
+fn each_alert_says_what_it_is_and_where_to_read_on() {
+    let component = Component::render();
+    let alerts: Vec<_> = component.rules.groups.iter().flat_map(|group| &group.rules).collect();
+    let names: BTreeSet<_> = alerts.iter().map(|alert| alert.name.as_str()).collect();
+    assert_eq!(names.len(), alerts.len());
+    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    for alert in alerts {
+        assert!(docs.lines().any(|line| line == format!("## {}", alert.name)), "{}", alert.name);
+        let severity = alert.labels.get("severity").map(String::as_str);
+        assert!(matches!(severity, Some("critical" | "warning")), "{}: {severity:?}", alert.name);
+        let annotations: Vec<_> = alert.annotations.keys().map(String::as_str).collect();
+        assert_eq!(annotations, ["description", "runbook_url", "summary"], "{}", alert.name);
+        let anchor = format!("/docs/operations.md#{}", alert.name.to_lowercase());
+        assert!(alert.annotations["runbook_url"].ends_with(&anchor), "{}", alert.name);
+    }
+}
+
+#[test]
+fn durations_and_nothing_else_are_shortened() {
+    let rules = Component::render().rules;
+    let short = shortened(&rules);
+    let all = |rules: &RuleFile| serde_json::to_string(rules).unwrap();
+    let lengthened = all(&short).replace("45000ms", "30m").replace("1666ms", "5m").replace("666ms", "2m");
+    assert_ne!(all(&short), all(&rules));
+    assert_eq!(lengthened, all(&rules));
+}

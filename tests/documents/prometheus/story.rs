@@ -1,0 +1,180 @@
+//! A day in a minute: what Prometheus sees, which alerts fire on which fault, and what the dashboard shows of it.
+
+use super::dashboard::label_values;
+use super::lab::{CHECK, FIRST_USER, Lab, NODES};
+use nodegate_kube_sim::{Effect, Scope};
+use nodegate_testbed::poll::until;
+use nodegate_testbed::stub::answer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An alert's name with its node, or without.
+type Fired = (String, String);
+
+#[test]
+fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
+    let begun = unix_seconds();
+    let mut lab = Lab::start();
+    all_is_well(&lab);
+    // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
+    let well = unix_seconds() + 1;
+    three_nodes_three_faults(&lab);
+    many_nodes_out(&lab);
+    agent_killed(&mut lab);
+    api_server_killed(&lab);
+    no_other_alert_fired(&lab, well);
+    dashboard(&lab, begun);
+}
+
+fn all_is_well(lab: &Lab) {
+    let prometheus = &lab.prometheus;
+    prometheus.wait("sum(up{job=\"nodegate\"})", |all| all.len() == 1 && all[0].value() > 2.5);
+    let up = prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |ready| ready.len() == 3);
+    let nodes: Vec<_> = up.iter().map(|series| series.label("node")).collect();
+    assert_eq!(BTreeSet::from_iter(nodes), BTreeSet::from(NODES));
+    prometheus.wait("max(nodegate_cache_age_seconds)", |age| age.len() == 1 && age[0].value() < 3.0);
+    prometheus.wait(&format!("nodegate_check_passed{{check=\"{CHECK}\"}} == 1"), |all| all.len() == 1);
+    // The unit is in no other format: so it was OpenMetrics that Prometheus asked for and got.
+    let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_cache_age_seconds");
+    assert_eq!(metadata[0]["unit"], "seconds", "{metadata:#}");
+    let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_build");
+    assert_eq!(metadata[0]["type"], "info", "{metadata:#}");
+    println!("scraped as OpenMetrics: nodegate_build is an {}", metadata[0]["type"]);
+    // The rules have run over all of that.
+    until("an evaluation of the rules", || {
+        let groups = prometheus.get("/api/v1/rules");
+        let rules = groups["groups"][0]["rules"].as_array().unwrap().clone();
+        assert_eq!(rules.len(), lab.component.rules.groups[0].rules.len());
+        rules.iter().all(|rule| rule["health"] == "ok").then_some(())
+    });
+    prometheus.wait("ALERTS", <[_]>::is_empty);
+}
+
+/// The watch of the first goes deaf, the second flaps, and what the third checks fails.
+fn three_nodes_three_faults(lab: &Lab) {
+    let sim = &lab.cluster.sim;
+    lab.app.now(answer("500 Internal Server Error", ""));
+    for _ in 0..4 {
+        sim.cordon(NODES[1]);
+        lab.agents[1].wait_reason("Unschedulable");
+        sim.uncordon(NODES[1]);
+        lab.agents[1].wait_ready();
+    }
+    fires(lab, "NodegateFlapping", NODES[1]);
+    fires(lab, "NodegateCheckFailing", NODES[2]);
+    let flips = format!("nodegate_flips_total{{node=\"{}\",reason=\"Unschedulable\"}} == 4", NODES[1]);
+    lab.prometheus.wait(&flips, |flips| flips.len() == 1);
+
+    let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(Scope::all().users(&[FIRST_USER])));
+    let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
+    let mut changes = 0;
+    until("NodegateWatchDeaf", || {
+        // The node goes on changing, and no watch tells.
+        changes += 1;
+        sim.label(NODES[0], "untold", Some(&changes.to_string()));
+        std::thread::sleep(Duration::from_millis(200));
+        (!lab.prometheus.query(firing).is_empty()).then_some(())
+    });
+    fires(lab, "NodegateWatchDeaf", NODES[0]);
+    sim.faults().remove(deaf);
+    lab.app.now(answer("200 OK", ""));
+    lab.agents[0].wait_ready();
+}
+
+fn many_nodes_out(lab: &Lab) {
+    lab.cluster.sim.cordon(NODES[0]);
+    lab.cluster.sim.set_ready(NODES[1], "False", "KubeletNotReady");
+    fires(lab, "NodegateManyNodesOut", "");
+}
+
+fn agent_killed(lab: &mut Lab) {
+    lab.kill_last();
+    fires(lab, "NodegateDown", NODES[2]);
+    let up = lab.prometheus.query("up{job=\"nodegate\"} == 0");
+    assert_eq!(up.iter().map(|series| series.label("node")).collect::<Vec<_>>(), [NODES[2]]);
+}
+
+/// With the two nodes that are left out of the pool, so that failing open is seen.
+fn api_server_killed(lab: &Lab) {
+    lab.cluster.wait(lab.cluster.sim.kill());
+    NODES[..2].iter().for_each(|node| fires(lab, "NodegateCacheStale", node));
+    lab.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
+    lab.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
+}
+
+/// Waits for an alert, and looks at what a person will read.
+fn fires(lab: &Lab, alert: &str, node: &str) {
+    let what = format!("{alert} {node}");
+    let found = until(&what, || {
+        let alerts = lab.prometheus.get("/api/v1/alerts");
+        let mut alerts = alerts["alerts"].as_array().unwrap().iter();
+        let wanted = |alert_: &&serde_json::Value| {
+            let labels = &alert_["labels"];
+            labels["alertname"] == alert
+                && labels["node"].as_str().unwrap_or("") == node
+                && alert_["state"] == "firing"
+        };
+        alerts.find(wanted).cloned()
+    });
+    let read = |annotation: &str| found["annotations"][annotation].as_str().unwrap().to_owned();
+    for annotation in ["summary", "description"] {
+        let text = read(annotation);
+        assert!(!text.contains('{') && !text.contains("no value") && !text.contains("error"), "{text}");
+        assert!(text.contains(node), "{text}");
+    }
+    println!("{:>5.1?} {what:<34} {}", lab.begun.elapsed(), read("summary"));
+}
+
+fn no_other_alert_fired(lab: &Lab, since: u64) {
+    let fired = lab.prometheus.query_range("ALERTS{alertstate=\"firing\"}", since, unix_seconds() + 1);
+    let fired =
+        fired.iter().map(|series| (series.label("alertname").to_owned(), series.label("node").to_owned()));
+    let fired: BTreeSet<Fired> = fired.collect();
+    let expected = [
+        ("NodegateWatchDeaf", NODES[0]),
+        ("NodegateFlapping", NODES[1]),
+        ("NodegateCheckFailing", NODES[2]),
+        ("NodegateManyNodesOut", ""),
+        ("NodegateCacheStale", NODES[0]),
+        ("NodegateCacheStale", NODES[1]),
+        ("NodegateDown", NODES[2]),
+    ];
+    assert_eq!(fired, expected.map(|(alert, node)| (alert.to_owned(), node.to_owned())).into());
+}
+
+fn dashboard(lab: &Lab, begun: u64) {
+    let dashboard = lab.dashboard();
+    for (name, label, series) in &dashboard.variables {
+        let expected = match name.as_str() {
+            "job" => BTreeSet::from(["nodegate".to_owned()]),
+            "node" => NODES.map(str::to_owned).into(),
+            other => panic!("what is {other}?"),
+        };
+        assert_eq!(label_values(&lab.prometheus, label, series), expected, "{name}");
+    }
+    let ran = dashboard.queries.iter().map(|query| {
+        let seen = query.run(&lab.prometheus, begun, unix_seconds() + 1);
+        println!("{:<28} {:>3} series, up to {:.3}", query.panel, seen.series, seen.largest);
+        (query.panel.as_str(), seen.largest)
+    });
+    let ran: BTreeMap<_, _> = ran.collect();
+    // The story as it must have been seen; NotReady is 3.
+    for (panel, largest) in [
+        ("Nodes ready", 3.0),
+        ("Nodes out", 3.0),
+        ("Agents down", 1.0),
+        ("Stale caches", 2.0),
+        ("Verdict", 3.0),
+        ("Stale", 1.0),
+        ("Check results", 1.0),
+        ("Versions", 3.0),
+    ] {
+        assert_eq!(ran.get(panel), Some(&largest), "{panel}");
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}

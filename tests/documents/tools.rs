@@ -1,0 +1,61 @@
+//! hack/install-tools, with stand-ins for apt-get and kubectl.
+//!
+//! It is in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// How it ended, and what it said on stderr, on a machine whose /usr/sbin is empty and which has these programs.
+fn install(tool: &str, programs: &[(&str, &str)], before: &str) -> (bool, String) {
+    let stands_in = tempfile::tempdir().unwrap();
+    for (name, script) in programs {
+        let file = stands_in.path().join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(file, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let script = format!(
+        "mount -t tmpfs nodegate-test /usr/sbin; {before}
+         PATH={}:$PATH hack/install-tools {tool}; ended=$?
+         ls /usr/sbin >&2; exit $ended",
+        stands_in.path().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+const APT_GET: (&str, &str) =
+    ("apt-get", "[ \"$1\" = update ] || { /usr/sbin/policy-rc.d; echo \"policy $?; $*\" >&2; }");
+
+#[test]
+fn daemons_are_not_started_and_the_policy_is_gone_afterwards() {
+    let (installed, said) = install("haproxy", &[APT_GET], "");
+    let expected = "policy 101; install -y -qq --no-install-recommends haproxy\n";
+    assert_eq!((installed, said.as_str()), (true, expected));
+}
+
+#[test]
+fn a_policy_that_is_there_stays() {
+    let own = "printf '#!/bin/sh\\nexit 7\\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d";
+    let (installed, said) = install("haproxy", &[APT_GET], own);
+    let expected = "policy 7; install -y -qq --no-install-recommends haproxy\npolicy-rc.d\n";
+    assert_eq!((installed, said.as_str()), (true, expected));
+}
+
+#[test]
+fn a_kubectl_that_is_too_old_is_told_of() {
+    let kubectl = |version: &str| {
+        install("kubectl", &[("kubectl", &format!("[ $1 = version ] && printf '{version}\\n'"))], "")
+    };
+    let debian_12 = "clientVersion:\\n  gitVersion: v1.20.2";
+    let (enough, said) = kubectl(debian_12);
+    assert!(!enough && said.contains("is v1.20.2; the tests need 1.27 or later"), "{said}");
+    let (enough, said) = kubectl("clientVersion:\\n  gitVersion: v1.26.0\\nkustomizeVersion: v4.5.7");
+    assert!(!enough && said.contains("is v1.26.0; "), "{said}");
+    let (enough, said) = kubectl("clientVersion:\\n  gitVersion: v1.27.0\\nkustomizeVersion: v5.0.1");
+    assert_eq!((enough, said.as_str()), (true, ""));
+    let (enough, said) = install("kubectl", &[("kubectl", "exit 1")], "");
+    assert!(!enough && said.contains("is unknown; "), "{said}");
+}

@@ -1,0 +1,81 @@
+//! The watchers: this test's own program once more, with the kubeconfig in its environment.
+
+use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
+use nodegate_readiness::{Beats, Board, Catalog, Policy, Timeline};
+use nodegate_testbed::cluster::Cluster;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+const WATCHERS: &str = "HERD_WATCHERS";
+/// A DaemonSet rolls out; its agents do not all start in one instant.
+const BETWEEN_STARTS: Duration = Duration::from_millis(4);
+
+/// The name of one of the nodes.
+pub(crate) fn node(number: usize) -> String {
+    format!("node-{number}")
+}
+
+/// The process of the watchers; killed when dropped.
+pub(crate) struct Flock(Child);
+
+impl Flock {
+    /// Starts so many watchers, one for each node.
+    pub(crate) fn start(cluster: &Cluster, watchers: usize) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact", "herd::flock::watchers"])
+            .env(WATCHERS, watchers.to_string())
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .env_remove("KUBERNETES_SERVICE_HOST")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Flock {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What an agent runs, without the rest of the agent.
+fn watcher(number: usize) -> NodeWatch {
+    let timeline = Timeline::new(Instant::now());
+    let now = timeline.at(Instant::now());
+    let policy = Policy::default();
+    let stale_after = policy.stale_after;
+    let name = Some(node(number));
+    let board = Board::new(name, policy, Catalog::default(), &[], Box::new(|_| {}));
+    NodeWatch {
+        node_name: node(number),
+        stale_after,
+        board: Arc::new(board),
+        timeline,
+        beats: Arc::new(Beats::new(now)),
+        metrics: Arc::new(WatchMetrics::default()),
+    }
+}
+
+#[test]
+#[ignore = "the other process of the stories"]
+fn watchers() {
+    let Some(watchers) = std::env::var(WATCHERS).ok().and_then(|count| count.parse().ok()) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Whoever started this holds the other end of stdin; when that is gone, so is this.
+    std::thread::spawn(|| {
+        let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+        std::process::exit(0);
+    });
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        for number in 0..watchers {
+            let (startup, _) = watch::channel(Startup::Connecting);
+            tokio::task::spawn_local(watcher(number).run(startup));
+            tokio::time::sleep(BETWEEN_STARTS).await;
+        }
+        std::future::pending::<()>().await;
+    });
+}

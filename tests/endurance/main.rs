@@ -1,0 +1,15 @@
+//! Short versions of what takes an hour: `make soak`, `make herd` and `make scale`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test may end where a story breaks off, and figures are shown rounded"
+)]
+
+mod herd;
+mod scale;
+mod soak;

@@ -1,0 +1,192 @@
+//! What one agent costs, itself and the API server.
+
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::poll::until;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A Node that runs a hundred images.
+const NODE_BYTES: usize = 20_000;
+/// After the start: first lists, first heartbeat.
+const SETTLE: Duration = Duration::from_secs(5);
+const FLIPS: usize = 20;
+/// What stands around the object in the API server's answer to a GET: the head, and HTTP/2's and TLS's frames.
+const RESPONSE_HEAD: u64 = 250;
+
+/// One agent's figures in a cluster of a certain size.
+#[derive(Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) nodes: usize,
+    pub(crate) time: Duration,
+    pub(crate) rss_kib: u64,
+    pub(crate) anonymous_kib: u64,
+    pub(crate) cpu: Duration,
+    pub(crate) wake_ups: u64,
+    /// From the API server: until it was in step, and in `time`.
+    pub(crate) first_bytes: u64,
+    pub(crate) first_requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) connections: u64,
+    pub(crate) watches: u64,
+    /// What one change of the Node, one renewal of the Lease and one GET of the Node bring.
+    pub(crate) node_event: u64,
+    pub(crate) lease_event: u64,
+    pub(crate) get: u64,
+    pub(crate) flips: Vec<Duration>,
+    /// Writes by the other nodes in `time`.
+    pub(crate) others: u64,
+}
+
+impl Cost {
+    fn minutes(&self) -> f64 {
+        self.time.as_secs_f64() / 60.0
+    }
+
+    pub(crate) fn bytes_a_minute(&self) -> f64 {
+        self.bytes as f64 / self.minutes()
+    }
+
+    pub(crate) fn cpu_ms_a_minute(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e3 / self.minutes()
+    }
+
+    /// The figures side by side.
+    pub(crate) fn table(costs: &[&Self]) -> String {
+        type Row = (&'static str, fn(&Cost) -> f64, usize);
+        let flip = |cost: &Cost| {
+            let mut flips = cost.flips.clone();
+            flips.sort_unstable();
+            flips.get(flips.len() / 2).map_or(0.0, |flip| flip.as_secs_f64() * 1e3)
+        };
+        let rows: [Row; 16] = [
+            ("nodes", |cost| cost.nodes as f64, 0),
+            ("writes by other nodes, a second", |cost| cost.others as f64 / cost.time.as_secs_f64(), 1),
+            ("resident memory, KiB", |cost| cost.rss_kib as f64, 0),
+            ("of it anonymous, KiB", |cost| cost.anonymous_kib as f64, 0),
+            ("processor time, ms a minute", Cost::cpu_ms_a_minute, 1),
+            ("wake-ups a second", |cost| cost.wake_ups as f64 / cost.time.as_secs_f64(), 2),
+            ("bytes until in step", |cost| cost.first_bytes as f64, 0),
+            ("requests until in step", |cost| cost.first_requests as f64, 0),
+            ("bytes a minute", Cost::bytes_a_minute, 0),
+            ("requests in that time", |cost| cost.requests as f64, 0),
+            ("connections", |cost| cost.connections as f64, 0),
+            ("watches", |cost| cost.watches as f64, 0),
+            ("bytes of a change of the Node", |cost| cost.node_event as f64, 0),
+            ("bytes of a renewal of the Lease", |cost| cost.lease_event as f64, 0),
+            ("bytes of a GET of the Node", |cost| cost.get as f64, 0),
+            ("cordon to 503, ms (median)", flip, 1),
+        ];
+        let mut text = String::new();
+        for (name, value, digits) in rows {
+            let _ = write!(text, "  {name:<34}");
+            for cost in costs {
+                let _ = write!(text, " {:>12.digits$}", value(cost));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// On-CPU time and voluntary switches of all threads, to the nanosecond.
+fn scheduled(pid: u32) -> (Duration, u64) {
+    let (mut cpu, mut switches) = (0, 0);
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        cpu += read("schedstat").split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or_default();
+        switches += number(&read("status"), "voluntary_ctxt_switches:");
+    }
+    (Duration::from_nanos(cpu), switches)
+}
+
+fn number(text: &str, name: &str) -> u64 {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name));
+    rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+/// The other nodes' kubelets; their writes go past the agent.
+fn cluster(nodes: usize) -> Cluster {
+    let others = (1..nodes).map(|number| format!("other-{number}"));
+    Cluster::with(|builder| {
+        // Taints are written by a controller, which would double the time to set the scene.
+        builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others)
+    })
+}
+
+/// Bytes that `act` makes the API server send; they have come when nothing more does.
+fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
+    let before = sim.counters().read().bytes_sent;
+    act();
+    let mut last = before;
+    until("the bytes to be sent", || {
+        std::thread::sleep(Duration::from_millis(30));
+        let now = sim.counters().read().bytes_sent;
+        let rest = now == std::mem::replace(&mut last, now) && now > before;
+        rest.then_some(())
+    });
+    last - before
+}
+
+/// Starts an agent in a cluster of this size and looks at it for that time.
+pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
+    let cluster = cluster(nodes);
+    let sim = &cluster.sim;
+    sim.counters().reset();
+    let mut command = Command::new(program);
+    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
+    let agent = Agent::launch(command);
+    agent.wait_ready();
+    until("both watches", || (sim.counters().read().watches == 2).then_some(()));
+    let first = sim.counters().read();
+    std::thread::sleep(SETTLE);
+
+    let (version, before, (cpu, wake_ups)) =
+        (sim.store().version(), sim.counters().read(), scheduled(agent.pid()));
+    std::thread::sleep(time);
+    let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled(agent.pid()));
+    let memory = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.pid())).unwrap();
+    let mut cost = Cost {
+        nodes,
+        time,
+        rss_kib: number(&memory, "Rss:"),
+        anonymous_kib: number(&memory, "Anonymous:"),
+        cpu: cpu_then.saturating_sub(cpu),
+        wake_ups: wake_ups_then - wake_ups,
+        first_bytes: first.bytes_sent,
+        first_requests: first.total(),
+        bytes: after.bytes_sent - before.bytes_sent,
+        requests: after.total() - before.total(),
+        connections: after.connections,
+        watches: after.watches,
+        others: sim.store().version() - version,
+        ..Cost::default()
+    };
+    cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();
+    // From here on nothing but what is asked for moves.
+    sim.stop_kubelet(NODE);
+    cost.node_event = bytes_of(sim, || {
+        sim.set_condition(NODE, "MemoryPressure", "False", "KubeletIsFine");
+    });
+    cost.lease_event = bytes_of(sim, || sim.start_kubelet(NODE));
+    sim.stop_kubelet(NODE);
+    cost.get = sim.node(NODE).map_or(0, |node| node.to_string().len() as u64) + RESPONSE_HEAD;
+    cost
+}
+
+/// A cordon until the first 503, and back again.
+fn flip(sim: &Sim, agent: &Agent) -> Duration {
+    let wait = |status: u16| while agent.get("/nodecheck").status != status {};
+    sim.cordon(NODE);
+    let acknowledged = Instant::now();
+    wait(503);
+    let took = acknowledged.elapsed();
+    sim.uncordon(NODE);
+    wait(200);
+    took
+}

@@ -1,0 +1,57 @@
+//! What the agent costs, read from the kernel's books.
+
+use std::fs;
+use std::time::Duration;
+
+/// `USER_HZ`: what `/proc/<pid>/stat` counts in, on every Linux there is.
+const TICK: Duration = Duration::from_millis(10);
+
+/// One reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) rss_kib: u64,
+    pub(crate) anonymous_kib: u64,
+    pub(crate) descriptors: u64,
+    pub(crate) threads: u64,
+}
+
+impl Reading {
+    /// Of a process that is alive.
+    pub(crate) fn of(pid: u32) -> Self {
+        let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        Self {
+            rss_kib: field(&memory, "Rss:"),
+            anonymous_kib: field(&memory, "Anonymous:"),
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64,
+            threads: field(&status, "Threads:"),
+        }
+    }
+}
+
+/// The number behind a name at the beginning of a line.
+fn field(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+/// The processor time of a process.
+pub(crate) fn cpu(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|text| text.parse::<u32>().ok());
+    TICK * ticks.sum::<u32>()
+}
+
+/// The middle of some numbers.
+pub(crate) fn median(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable();
+    numbers.get(numbers.len() / 2).copied().unwrap_or_default()
+}
+
+/// The number below which so many percent of the others are.
+pub(crate) fn percentile<T: Copy + Ord + Default>(sorted: &[T], percent: usize) -> T {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or_default()
+}

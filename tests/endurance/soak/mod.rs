@@ -1,0 +1,95 @@
+//! A long run of the real agent: a thousand probes a second, an event every second, an outage every minute, and an oracle
+//! that knows what each answer should have been.
+//!
+//! `cargo test` plays a quarter of a minute of it, and shows that the oracle finds what is wrong; `make soak` plays an hour.
+
+mod events;
+mod machine;
+mod meter;
+mod oracle;
+mod oracle_stories;
+mod outage;
+mod prober;
+mod report;
+mod run;
+mod truth;
+
+use outage::Outage;
+use run::Plan;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A tenth of the real times, as far as the agent's own constants let it.
+fn compact(name: &'static str, outages: Vec<Outage>) -> Plan {
+    let stale_after = Duration::from_secs(3);
+    Plan {
+        name,
+        length: Duration::from_secs(15),
+        seed: 7,
+        agent: env!("CARGO_BIN_EXE_nodegate").into(),
+        stale_after: (stale_after, stale_after),
+        lease_interval: Duration::from_secs(1),
+        outage_every: Duration::from_secs(5),
+        outages,
+        row_every: Duration::from_secs(5),
+    }
+}
+
+#[test]
+fn a_short_run_has_no_wrong_answer() {
+    let mut report =
+        run::run(compact("compact", vec![Outage::Killed, Outage::Malformed, Outage::ConnectionsReset]));
+    let (_, text) = report.verdict();
+    eprintln!("{text}");
+    // Memory settles only in a longer run.
+    assert!(report.complaints.is_empty(), "{:#?}", report.complaints);
+    assert!(report.probes > 0 && !report.recoveries.is_empty());
+}
+
+/// The agent is told something else than the oracle: it fails open too late, or too early.
+#[test]
+fn an_agent_with_another_idea_of_stale_is_caught() {
+    let mut plan = compact("caught", vec![Outage::Frozen]);
+    plan.stale_after.1 = Duration::from_secs(12);
+    plan.length = Duration::from_secs(4);
+    let report = run::run(plan);
+    assert!(report.wrong > 0, "an agent that is stale after 12 s passed for one that is after 3 s");
+}
+
+fn setting<T>(name: &str, parse: impl Fn(&str) -> Option<T>, default: T) -> T {
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => parse(&text).unwrap_or_else(|| panic!("{name}={text}")),
+        _ => default,
+    }
+}
+
+/// `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program, `SOAK_OUTAGE` a word that the outages
+/// must have in their names, `SOAK_STALE_AFTER` what the agent is told in place of what the oracle believes.
+#[test]
+#[ignore = "takes an hour: make soak"]
+fn soak() {
+    let duration = |text: &str| humantime::parse_duration(text).ok();
+    let stale_after = Duration::from_secs(15);
+    let seed = setting("SOAK_SEED", |text| text.parse().ok(), fastrand::u64(..));
+    let word = setting("SOAK_OUTAGE", |text| Some(text.to_owned()), String::new());
+    let mut outages: Vec<_> =
+        Outage::ALL.into_iter().filter(|outage| outage.name().contains(&word)).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut outages);
+    let plan = Plan {
+        name: "soak",
+        length: setting("SOAK", duration, Duration::from_hours(1)),
+        seed,
+        agent: setting("SOAK_AGENT", |text| Some(PathBuf::from(text)), env!("CARGO_BIN_EXE_nodegate").into()),
+        stale_after: (stale_after, setting("SOAK_STALE_AFTER", duration, stale_after)),
+        lease_interval: Duration::from_secs(10),
+        outage_every: Duration::from_mins(1),
+        outages,
+        row_every: Duration::from_mins(1),
+    };
+    eprintln!("{} for {:?}, SOAK_SEED={seed}", plan.agent.display(), plan.length);
+    let mut report = run::run(plan);
+    let (good, text) = report.verdict();
+    eprintln!("{text}");
+    eprintln!("{}: machine-readable; {}", report.path.display(), if good { "PASS" } else { "FAIL" });
+    assert!(good, "see above");
+}

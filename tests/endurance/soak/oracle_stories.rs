@@ -1,0 +1,162 @@
+//! The oracle itself, without an agent: what is right passes, and each way of being wrong is caught.
+
+use super::oracle::{Oracle, Reach, Seen, allowance};
+use super::truth::{Answer, Kind, Ready, Truth, stale_answer};
+use std::time::{Duration, Instant};
+
+const STALE_AFTER: Duration = Duration::from_secs(15);
+const LAG: Duration = Duration::from_millis(2);
+const PROBE: Duration = Duration::from_millis(1);
+
+/// A Node that was ready, and is cordoned after ten seconds.
+struct Story {
+    oracle: Oracle,
+    start: Instant,
+    ready: Truth,
+    cordoned: Truth,
+}
+
+fn at(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+impl Story {
+    fn new() -> Self {
+        let (start, ready) = (Instant::now(), Truth::healthy());
+        let cordoned = Truth { unschedulable: true, ..ready.clone() };
+        Self { oracle: Oracle::new(STALE_AFTER, &ready, start), start, ready, cordoned }
+    }
+
+    fn write(&mut self, truth: &Truth, when: f64) {
+        self.oracle.changing(truth, self.start + at(when));
+        self.oracle.changed(self.start + at(when) + PROBE);
+    }
+
+    fn breaks(&mut self, reach: Reach, when: f64) {
+        self.oracle.breaking(reach, self.start + at(when));
+        self.oracle.broken(self.start + at(when) + PROBE);
+    }
+
+    fn heals(&mut self, when: f64) {
+        self.oracle.healing(self.start + at(when));
+    }
+
+    fn probe(&mut self, kind: Kind, answer: Answer, when: f64) -> bool {
+        let sent = self.start + at(when);
+        self.oracle.judge(&Seen { kind, answer, sent, received: sent + PROBE }, LAG).is_ok()
+    }
+
+    fn fresh(&mut self, truth: &Truth, when: f64) -> bool {
+        self.probe(Kind::Health, truth.answer(Kind::Health), when)
+    }
+
+    fn stale(&mut self, when: f64) -> bool {
+        self.probe(Kind::Health, stale_answer(Kind::Health), when)
+    }
+}
+
+#[test]
+fn the_truth_passes_and_a_late_one_does_not() {
+    let late = allowance(LAG).as_secs_f64();
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    assert!(story.fresh(&ready, 9.9));
+    assert!(!story.fresh(&cordoned, 9.9), "nobody knows of a change before it is written");
+    story.write(&cordoned, 10.0);
+    assert!(story.fresh(&ready, 10.0 + late - 0.005), "on its way");
+    assert!(!story.fresh(&ready, 10.0 + late + 0.005), "too late");
+    assert!(story.fresh(&cordoned, 10.001));
+    assert!(!story.fresh(&ready, 10.02), "what was shown once is not forgotten");
+    assert!(!story.stale(10.5), "nothing is stale in fair weather");
+}
+
+#[test]
+fn a_body_that_is_off_by_a_word_is_wrong() {
+    let mut story = Story::new();
+    let right = story.ready.answer(Kind::Health);
+    let text = String::from_utf8(right.body.to_vec()).unwrap();
+    for wrong in [text.replace("ready", "Ready"), text.replace("\"duration_ms\":0", ""), text.clone() + "\n"]
+    {
+        assert!(!story.probe(Kind::Health, Answer::new(200, &wrong), 1.0), "{wrong}");
+    }
+    assert!(!story.probe(Kind::Health, Answer::new(503, &text), 1.0));
+    assert!(story.probe(Kind::Health, right, 1.0));
+}
+
+#[test]
+fn every_way_of_asking_has_its_own_answer() {
+    let ready = Truth::healthy();
+    let cordoned = Truth { unschedulable: true, ..ready.clone() };
+    let broken = Truth { ready: Ready::False("KubeletNotReady".to_owned()), ..cordoned.clone() };
+    let says = |truth: &Truth, kind| truth.answer(kind).text();
+    assert_eq!(says(&cordoned, Kind::Drain).split(' ').next(), Some("404"));
+    assert_eq!(says(&broken, Kind::Drain).split(' ').next(), Some("503"), "NotReady beats Draining");
+    assert_eq!(
+        [&ready, &cordoned, &broken].map(|t| says(t, Kind::NodeCheck)),
+        ["200 OK", "503 Down", "503 Down"]
+    );
+    assert_eq!(
+        [&ready, &cordoned, &broken].map(|t| says(t, Kind::AgentCheck)),
+        ["0 up ready", "0 up drain", "0 down #KubeletNotReady"]
+    );
+    let pressed = Truth { disk_pressure: true, ..ready.clone() };
+    assert!(says(&pressed, Kind::Conditions).starts_with("503"));
+    assert_eq!(says(&pressed, Kind::Health), says(&ready, Kind::Health));
+}
+
+#[test]
+fn in_an_outage_the_last_state_holds_until_it_is_stale() {
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    story.write(&cordoned, 10.0);
+    assert!(story.fresh(&cordoned, 10.4));
+    story.breaks(Reach::Nothing, 10.5);
+    story.write(&ready, 11.0);
+    assert!(story.fresh(&cordoned, 20.0), "nobody could tell the agent");
+    assert!(!story.stale(20.0), "that is too early to give up");
+    assert!(story.stale(25.6) && story.fresh(&cordoned, 25.6), "either, for a second");
+    assert!(story.stale(26.8));
+    assert!(!story.fresh(&cordoned, 26.8), "the cache must be stale by now");
+}
+
+#[test]
+fn an_agent_that_hears_must_not_miss_a_change_for_longer_than_stale_after() {
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    story.breaks(Reach::Something { unseen: at(6.0) }, 10.0);
+    story.write(&cordoned, 10.5);
+    assert!(story.fresh(&ready, 16.0));
+    assert!(!story.fresh(&ready, 16.8));
+    assert!(story.fresh(&cordoned, 16.8));
+}
+
+#[test]
+fn an_outage_is_over_when_something_newer_was_shown() {
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    story.breaks(Reach::Nothing, 10.0);
+    story.heals(40.0);
+    story.write(&cordoned, 40.1);
+    assert!(story.stale(41.0), "not yet back");
+    assert!(!story.oracle.recovery(story.start + at(41.0)).unwrap().1);
+    assert!(story.fresh(&cordoned, 43.0));
+    let (took, over) = story.oracle.recovery(story.start + at(50.0)).unwrap();
+    assert!(over && took >= at(3.0) && took < at(3.1), "{took:?}");
+    assert!(!story.stale(43.1), "fair weather again");
+    assert!(!story.fresh(&ready, 43.1));
+}
+
+#[test]
+fn a_word_that_may_be_a_guess_ends_no_outage() {
+    let mut story = Story::new();
+    let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
+    story.write(&cordoned, 5.0);
+    assert!(story.fresh(&cordoned, 6.0));
+    story.breaks(Reach::Nothing, 10.0);
+    story.heals(40.0);
+    story.write(&ready, 40.1);
+    assert!(story.probe(Kind::NodeCheck, stale_answer(Kind::NodeCheck), 40.5), "OK: ready, or not known");
+    assert!(!story.oracle.recovery(story.start + at(40.6)).unwrap().1);
+    assert!(story.stale(41.0), "not yet back");
+    assert!(story.fresh(&ready, 41.5) && !story.stale(41.6));
+}

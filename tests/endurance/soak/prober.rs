@@ -1,0 +1,219 @@
+//! The load balancers: a thousand probes a second from one thread, each judged as it comes.
+
+use super::machine::Machine;
+use super::oracle::{Oracle, Seen};
+use super::truth::{Answer, Kind};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::MissedTickBehavior;
+
+/// How often each balancer asks; forty of them make a thousand probes a second.
+const PERIOD: Duration = Duration::from_millis(40);
+const BALANCERS: u32 = 40;
+/// A balancer's own timeout. Whoever has no answer by then has a failed probe.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many complaints of each line of the table are kept word for word.
+const COMPLAINTS: usize = 10;
+
+/// Where the agent is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Doors {
+    pub(crate) http: SocketAddr,
+    pub(crate) agent_check: SocketAddr,
+}
+
+/// What came of the probes since it was last taken.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) probes: u64,
+    pub(crate) wrong: u64,
+    pub(crate) failed: u64,
+    /// Microseconds from the first packet to the whole answer.
+    pub(crate) latencies: Vec<u32>,
+    /// The longest lag that was allowed for.
+    pub(crate) lag: Duration,
+    pub(crate) complaints: Vec<String>,
+}
+
+/// The running balancers.
+pub(crate) struct Prober {
+    tally: Arc<Mutex<Tally>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    doors: Doors,
+    oracle: Arc<Mutex<Oracle>>,
+    machine: Arc<Machine>,
+    tally: Arc<Mutex<Tally>>,
+    stop: Arc<AtomicBool>,
+    began: Instant,
+}
+
+impl Prober {
+    pub(crate) fn start(doors: Doors, oracle: Arc<Mutex<Oracle>>, machine: Arc<Machine>) -> Self {
+        let tally: Arc<Mutex<Tally>> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let shared = Shared {
+            doors,
+            oracle,
+            machine,
+            tally: tally.clone(),
+            stop: stop.clone(),
+            began: Instant::now(),
+        };
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let balancers: Vec<_> =
+                    (0..BALANCERS).map(|number| tokio::spawn(balance(shared.clone(), number))).collect();
+                for balancer in balancers {
+                    balancer.await.unwrap();
+                }
+            });
+        });
+        Self { tally, stop, thread: Some(thread) }
+    }
+
+    /// What came since it was last asked.
+    pub(crate) fn take(&self) -> Tally {
+        std::mem::take(&mut self.tally.lock().unwrap())
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Half of the balancers open a connection for each probe; the others keep theirs, if the protocol lets them.
+fn habit(number: u32) -> (Kind, bool) {
+    match number % 20 {
+        0..8 => (Kind::Health, false),
+        8..12 => (Kind::Health, true),
+        12 | 13 => (Kind::Drain, false),
+        14 | 15 => (Kind::Drain, true),
+        16 => (Kind::NodeCheck, false),
+        17 => (Kind::NodeCheck, true),
+        18 => (Kind::AgentCheck, false),
+        _ => (Kind::Conditions, true),
+    }
+}
+
+async fn balance(shared: Shared, number: u32) {
+    let (kind, keeps) = habit(number);
+    let mut kept = None;
+    let start = tokio::time::Instant::now() + PERIOD * number / BALANCERS;
+    let mut ticks = tokio::time::interval_at(start, PERIOD);
+    // Late probes are sent all the same, so that a busy machine makes bursts and not fewer probes.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    while !shared.stop.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        let sent = Instant::now();
+        let asked = tokio::time::timeout(PATIENCE, ask(shared.doors, kind, keeps, &mut kept)).await;
+        let received = Instant::now();
+        let answer = asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        if answer.is_err() {
+            kept = None;
+        }
+        shared.record(kind, answer, sent, received);
+    }
+}
+
+impl Shared {
+    fn record(&self, kind: Kind, answer: io::Result<Answer>, sent: Instant, received: Instant) {
+        let lag = self.machine.lag();
+        let judged = match answer {
+            Ok(answer) => {
+                let seen = Seen { kind, answer, sent, received };
+                Ok(self.oracle.lock().unwrap().judge(&seen, lag))
+            }
+            Err(error) => Err(error),
+        };
+        let mut tally = self.tally.lock().unwrap();
+        tally.probes += 1;
+        tally.lag = tally.lag.max(lag);
+        tally.latencies.push(u32::try_from((received - sent).as_micros()).unwrap_or(u32::MAX));
+        let complaint = match judged {
+            Ok(Ok(())) => return,
+            Ok(Err(wrong)) => {
+                tally.wrong += 1;
+                wrong
+            }
+            Err(error) => {
+                tally.failed += 1;
+                format!("{kind:?} failed: {error}")
+            }
+        };
+        if tally.complaints.len() < COMPLAINTS {
+            let when = (sent - self.began).as_secs_f64();
+            tally.complaints.push(format!("at {when:.3} s {complaint}"));
+        }
+    }
+}
+
+fn request(kind: Kind, keeps: bool) -> String {
+    let path = match kind {
+        Kind::Health | Kind::AgentCheck => "/health",
+        Kind::Drain => "/health?drain=404",
+        Kind::NodeCheck => "/nodecheck",
+        Kind::Conditions => "/health?check=node_ready,custom_conditions",
+    };
+    let connection = if keeps { "keep-alive" } else { "close" };
+    format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: {connection}\r\n\r\n")
+}
+
+async fn ask(doors: Doors, kind: Kind, keeps: bool, kept: &mut Option<TcpStream>) -> io::Result<Answer> {
+    if kind == Kind::AgentCheck {
+        let mut text = String::new();
+        TcpStream::connect(doors.agent_check).await?.read_to_string(&mut text).await?;
+        return Ok(Answer::new(0, &text));
+    }
+    let mut stream = match kept.take() {
+        Some(stream) => stream,
+        None => TcpStream::connect(doors.http).await?,
+    };
+    stream.write_all(request(kind, keeps).as_bytes()).await?;
+    let answer = read_answer(&mut stream).await?;
+    if keeps {
+        *kept = Some(stream);
+    }
+    Ok(answer)
+}
+
+async fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = std::str::from_utf8(&bytes[..end]).map_err(|_| broken("a head that is no text"))?;
+            let status = head.get(9..12).and_then(|code| code.parse().ok()).ok_or_else(|| broken(head))?;
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            let whole = end + 4 + length.ok_or_else(|| broken("no content-length"))?;
+            if bytes.len() == whole {
+                return Ok(Answer { status, body: bytes[end + 4..].into() });
+            }
+            if bytes.len() > whole {
+                return Err(broken("more than was announced"));
+            }
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What a run shows: a line a minute, a picture of the memory, and the verdict.
+
+use super::meter::{Reading, median, percentile};
+use super::prober::Tally;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// So many seconds are warm-up, but no more than half of a run: the first outages and the first burst of connections after
+/// a stall of the machine give the allocator's pools their size.
+const WARM_UP: usize = 300;
+/// What the last quarter may hold more than the first one. An allocator's pools move by some pages as they please; a leak
+/// of a byte a probe is 2 MB between the two medians of an hour, one of 1 KiB an event 2 MB too.
+const GROWTH_KIB: u64 = 256;
+const GROWTH_PERCENT: u64 = 5;
+/// Probes in flight when descriptors are counted.
+const DESCRIPTORS: u64 = 6;
+const PLOT: (usize, usize) = (60, 10);
+
+/// One line of the table.
+pub(crate) struct Row {
+    pub(crate) elapsed: Duration,
+    pub(crate) tally: Tally,
+    pub(crate) reading: Reading,
+    /// Processor time of the agent and of the harness since the last line.
+    pub(crate) cpu: (Duration, Duration),
+    pub(crate) requests: u64,
+    pub(crate) flips: u64,
+    pub(crate) outages: String,
+}
+
+/// The whole of a run.
+pub(crate) struct Report {
+    lines: File,
+    pub(crate) path: PathBuf,
+    pub(crate) samples: Vec<Reading>,
+    pub(crate) probes: u64,
+    pub(crate) wrong: u64,
+    pub(crate) failed: u64,
+    pub(crate) complaints: Vec<String>,
+    pub(crate) seen_after: Vec<Duration>,
+    pub(crate) recoveries: Vec<(String, Duration, Duration)>,
+    pub(crate) lag: Duration,
+    pub(crate) asked_for: u64,
+    unrecovered: u64,
+}
+
+fn target() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/target").into()).join("soak")
+}
+
+impl Report {
+    pub(crate) fn new(name: &str) -> Self {
+        let directory = target();
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join(format!("{name}.jsonl"));
+        eprintln!(
+            "{:>8} {:>8} {:>5} {:>6} {:>8} {:>9} {:>4} {:>7} {:>8} {:>6} {:>8} {:>8} {:>6} {:>7}  outages",
+            "time",
+            "probes",
+            "wrong",
+            "failed",
+            "RSS KiB",
+            "anon KiB",
+            "fds",
+            "threads",
+            "API req",
+            "flips",
+            "p99 ms",
+            "µs/probe",
+            "own %",
+            "lag ms"
+        );
+        Self {
+            lines: File::create(&path).unwrap(),
+            path,
+            samples: Vec::new(),
+            probes: 0,
+            wrong: 0,
+            failed: 0,
+            complaints: Vec::new(),
+            seen_after: Vec::new(),
+            recoveries: Vec::new(),
+            lag: Duration::ZERO,
+            asked_for: 0,
+            unrecovered: 0,
+        }
+    }
+
+    /// Prints a line, and writes it where a program can read it.
+    pub(crate) fn row(&mut self, row: Row, over: Duration) {
+        let Row { elapsed, mut tally, reading, cpu, requests, flips, outages } = row;
+        tally.latencies.sort_unstable();
+        let p99 = f64::from(percentile(&tally.latencies, 99)) / 1e3;
+        let each = cpu.0.as_micros() as f64 / tally.probes.max(1) as f64;
+        let own = 100.0 * cpu.1.as_secs_f64() / over.as_secs_f64();
+        let lag = tally.lag.as_secs_f64() * 1e3;
+        let seconds = elapsed.as_secs();
+        let Reading { rss_kib, anonymous_kib, descriptors, threads, .. } = reading;
+        let (probes, wrong, failed) = (tally.probes, tally.wrong, tally.failed);
+        let time = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        eprintln!(
+            "{time:>8} {probes:>8} {wrong:>5} {failed:>6} {rss_kib:>8} {anonymous_kib:>9} {descriptors:>4} {threads:>7} \
+             {requests:>8} {flips:>6} {p99:>8.2} {each:>8.1} {own:>6.1} {lag:>7.1}  {outages}"
+        );
+        let line = serde_json::json!({
+            "seconds": seconds, "probes": probes, "wrong": wrong, "failed": failed, "rss_kib": rss_kib,
+            "anonymous_kib": anonymous_kib, "descriptors": descriptors, "threads": threads,
+            "api_requests": requests, "flips": flips, "p99_ms": p99, "cpu_us_per_probe": each,
+            "harness_cpu_percent": own, "lag_ms": lag, "outages": outages,
+        });
+        writeln!(self.lines, "{line}").unwrap();
+        for complaint in &tally.complaints {
+            eprintln!("  WRONG {complaint}");
+        }
+        self.probes += probes;
+        self.wrong += wrong;
+        self.failed += failed;
+        self.lag = self.lag.max(tally.lag);
+        self.complaints.extend(tally.complaints);
+    }
+
+    /// After this outage the truth was not back in time.
+    pub(crate) fn late(&mut self, outage: &str, back: Duration, within: Duration) {
+        self.unrecovered += 1;
+        let complaint = format!("not right {back:?} after {outage}, allowed {within:?}");
+        eprintln!("  WRONG {complaint}");
+        self.complaints.push(complaint);
+    }
+
+    fn quarters(&self, of: impl Fn(&Reading) -> u64) -> (u64, u64) {
+        // There is a sample a second.
+        let warm = WARM_UP.min(self.samples.len() / 2);
+        let settled = self.samples.get(warm..).unwrap_or_default();
+        let quarter = settled.len() / 4;
+        let middle = |some: &[Reading]| median(some.iter().map(&of).collect());
+        (middle(&settled[..quarter]), middle(&settled[settled.len() - quarter..]))
+    }
+
+    /// What is wrong with the run, and the text of the verdict.
+    pub(crate) fn verdict(&mut self) -> (bool, String) {
+        let mut text = String::new();
+        let mut good = true;
+        let mut line = |fine: bool, what: String| {
+            good &= fine;
+            let _ = writeln!(text, "  {} {what}", if fine { "ok  " } else { "FAIL" });
+        };
+        line(self.wrong == 0, format!("wrong answers: {} of {} probes", self.wrong, self.probes));
+        line(self.unrecovered == 0, format!("recoveries that took too long: {}", self.unrecovered));
+        line(self.failed == 0, format!("probes without an answer: {}", self.failed));
+        line(
+            self.probes * 10 >= self.asked_for * 9,
+            format!("probes asked: {} of {}", self.probes, self.asked_for),
+        );
+        for (name, of) in [
+            ("resident memory", (|reading| reading.rss_kib) as fn(&Reading) -> u64),
+            ("anonymous memory", |reading| reading.anonymous_kib),
+        ] {
+            let (first, last) = self.quarters(of);
+            let most = first + GROWTH_KIB.max(first * GROWTH_PERCENT / 100);
+            line(
+                last <= most,
+                format!("{name}: {first} KiB in the first quarter, {last} in the last, at most {most}"),
+            );
+        }
+        for (name, of, most) in [
+            ("descriptors", (|reading| reading.descriptors) as fn(&Reading) -> u64, DESCRIPTORS),
+            ("threads", |reading| reading.threads, 1),
+        ] {
+            let (first, last) = self.quarters(of);
+            line(last <= first + most, format!("{name}: {first} in the first quarter, {last} in the last"));
+        }
+        let most = |of: fn(&Reading) -> u64| self.samples.iter().map(of).max().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  most ever: {} KiB resident, {} KiB anonymous, {} descriptors",
+            most(|reading| reading.rss_kib),
+            most(|reading| reading.anonymous_kib),
+            most(|reading| reading.descriptors)
+        );
+        self.seen_after.sort_unstable();
+        let at = |percent| percentile(&self.seen_after, percent).as_secs_f64() * 1e3;
+        let _ = writeln!(
+            text,
+            "  changes seen, outages aside: {}; after p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; longest lag of the machine {:.1} ms",
+            self.seen_after.len(),
+            at(50),
+            at(99),
+            at(100),
+            self.lag.as_secs_f64() * 1e3
+        );
+        text.push_str(&self.recovery_table());
+        text.push_str(&self.plot());
+        (good, text)
+    }
+
+    fn recovery_table(&self) -> String {
+        let mut names: Vec<&str> = self.recoveries.iter().map(|(name, ..)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut text =
+            format!("  {:<38} {:>5} {:>14} {:>22}\n", "outage", "times", "seconds", "back after, at most");
+        for name in names {
+            let of: Vec<_> = self.recoveries.iter().filter(|(other, ..)| other == name).collect();
+            let lasted: Vec<String> =
+                of.iter().map(|(_, lasted, _)| format!("{:.0}", lasted.as_secs_f64())).collect();
+            let back = of.iter().map(|(.., back)| back.as_secs_f64()).fold(0.0, f64::max);
+            let _ = writeln!(text, "  {name:<38} {:>5} {:>14} {back:>20.2} s", of.len(), lasted.join(","));
+        }
+        text
+    }
+
+    /// Memory over time: `r` resident, `a` anonymous.
+    fn plot(&self) -> String {
+        let most = self.samples.iter().map(|sample| sample.rss_kib).max().unwrap_or(1).max(1);
+        let (columns, rows) = PLOT;
+        let mut picture = vec![vec![' '; columns]; rows + 1];
+        for (index, sample) in self.samples.iter().enumerate() {
+            let column = index * columns / self.samples.len();
+            for (value, mark) in [(sample.rss_kib, 'r'), (sample.anonymous_kib, 'a')] {
+                let row = rows - usize::try_from(value * rows as u64 / most).unwrap_or(0);
+                picture[row][column] = mark;
+            }
+        }
+        let mut text = format!("  memory over time, r resident, a anonymous; the top is {most} KiB\n");
+        for row in picture {
+            let _ = writeln!(text, "  |{}", row.into_iter().collect::<String>().trim_end());
+        }
+        let _ = writeln!(text, "  +{}", "-".repeat(columns));
+        text
+    }
+}

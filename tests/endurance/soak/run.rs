@@ -1,0 +1,292 @@
+//! A run: one agent, one simulated cluster, events, outages, balancers.
+
+use super::events::{Event, Events};
+use super::machine::Machine;
+use super::meter::{self, Reading};
+use super::oracle::{Oracle, allowance};
+use super::outage::{Outage, Site};
+use super::prober::{Doors, Prober};
+use super::report::{Report, Row};
+use super::truth::Truth;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The longest until the truth is told again: a wait of ten seconds between attempts, and an attempt that began before the
+/// healing may take five more.
+const BACK_WITHIN: Duration = Duration::from_secs(16);
+/// Between two outages the agent must have been right for this long.
+const CALM: Duration = Duration::from_secs(2);
+/// More than there are balancers.
+const CROWD: usize = 64;
+const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const PROBES_A_SECOND: u64 = 1000;
+
+/// What is to be done.
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) length: Duration,
+    pub(crate) seed: u64,
+    pub(crate) agent: PathBuf,
+    /// What the oracle believes, and what the agent is told.
+    pub(crate) stale_after: (Duration, Duration),
+    pub(crate) lease_interval: Duration,
+    /// An outage begins every so often, after the last is over.
+    pub(crate) outage_every: Duration,
+    pub(crate) outages: Vec<Outage>,
+    pub(crate) row_every: Duration,
+}
+
+enum Weather {
+    Fair { next: Instant },
+    Broken { outage: Outage, began: Instant, until: Instant },
+    Healing { outage: Outage, lasted: Duration, began: Instant },
+}
+
+/// A run under way.
+struct Soak {
+    plan: Plan,
+    random: fastrand::Rng,
+    events: Events,
+    truth: Truth,
+    site: Site,
+    agent: Agent,
+    oracle: Arc<Mutex<Oracle>>,
+    machine: Arc<Machine>,
+    prober: Prober,
+    report: Report,
+    weather: Weather,
+    next_outage: usize,
+    /// What befell since the last line.
+    befell: Vec<String>,
+    began: Instant,
+}
+
+/// Runs; the report says what came of it.
+pub(crate) fn run(plan: Plan) -> Report {
+    let mut soak = Soak::begin(plan);
+    soak.go();
+    soak.report
+}
+
+/// A port that nobody has for the moment.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn launch(plan: &Plan, cluster: &Cluster, agent_port: u16) -> Agent {
+    let mut command = Command::new(&plan.agent);
+    command
+        .arg(format!("--stale-after={}ms", plan.stale_after.1.as_millis()))
+        .arg(format!("--agent-port={agent_port}"))
+        .env("NODE_NAME", NODE)
+        .env("KUBECONFIG", cluster.kubeconfig());
+    Agent::launch(command)
+}
+
+impl Soak {
+    fn begin(plan: Plan) -> Self {
+        let cluster = Cluster::with(|builder| {
+            // A Node that runs a hundred images weighs 20 kB; a kubelet posts its status every 10 s when something moves.
+            builder
+                .kubelets(true)
+                .lease_interval(plan.lease_interval)
+                .heartbeat_interval(Duration::from_secs(10))
+                .node_bytes(20_000)
+        });
+        let agent_port = free_port();
+        let agent = launch(&plan, &cluster, agent_port);
+        agent.wait_ready();
+        let began = Instant::now();
+        let truth = Truth::healthy();
+        let oracle = Arc::new(Mutex::new(Oracle::new(plan.stale_after.0, &truth, began)));
+        let machine = Arc::new(Machine::measure(|task| {
+            cluster.wait(async { drop(tokio::spawn(task)) });
+        }));
+        let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
+        crowd(doors.http);
+        let prober = Prober::start(doors, oracle.clone(), machine.clone());
+        Self {
+            random: fastrand::Rng::with_seed(plan.seed),
+            events: Events::new(plan.seed),
+            truth,
+            site: Site { token: cluster.token().to_owned(), cluster },
+            agent,
+            oracle,
+            machine,
+            prober,
+            report: Report::new(plan.name),
+            weather: Weather::Fair { next: began + plan.outage_every / 3 },
+            next_outage: 0,
+            befell: Vec::new(),
+            began,
+            plan,
+        }
+    }
+
+    /// An event on the full second, the weather on the half.
+    fn go(&mut self) {
+        let (mut last_row, mut last_cpu) = (self.began, self.cpu());
+        let mut tick = self.began;
+        while self.began.elapsed() < self.plan.length || !self.is_fair() {
+            tick += SECOND / 2;
+            sleep_until(tick);
+            self.event();
+            tick += SECOND / 2;
+            sleep_until(tick);
+            self.weather();
+            self.report.samples.push(Reading::of(self.agent.pid()));
+            if last_row.elapsed() + SECOND / 4 >= self.plan.row_every {
+                self.row(last_row, last_cpu);
+                (last_row, last_cpu) = (Instant::now(), self.cpu());
+            }
+        }
+        self.row(last_row, last_cpu);
+        self.report.asked_for = self.began.elapsed().as_secs() * PROBES_A_SECOND;
+        self.report.seen_after = std::mem::take(&mut self.oracle.lock().unwrap().seen_after);
+        std::fs::write(self.report.path.with_extension("log"), self.agent.log_text()).unwrap();
+    }
+
+    fn is_fair(&self) -> bool {
+        matches!(self.weather, Weather::Fair { .. })
+    }
+
+    /// Of the agent, and of the harness with the simulated API server in it.
+    fn cpu(&self) -> (Duration, Duration) {
+        (meter::cpu(self.agent.pid()), meter::cpu(std::process::id()))
+    }
+
+    fn row(&mut self, since: Instant, cpu: (Duration, Duration)) {
+        let now = self.cpu();
+        let row = Row {
+            elapsed: self.began.elapsed(),
+            tally: self.prober.take(),
+            reading: Reading::of(self.agent.pid()),
+            cpu: (now.0.saturating_sub(cpu.0), now.1.saturating_sub(cpu.1)),
+            requests: self.site.cluster.sim.counters().read().total(),
+            flips: flips(&self.agent),
+            outages: std::mem::take(&mut self.befell).join("; "),
+        };
+        self.report.row(row, since.elapsed());
+    }
+
+    /// The next event; while the agent recovers, one that can be told from all others.
+    fn event(&mut self) {
+        let healing = matches!(self.weather, Weather::Healing { .. });
+        let event = if healing { self.events.marker(&self.truth) } else { self.events.next(&self.truth) };
+        self.perform(&event);
+    }
+
+    fn perform(&mut self, event: &Event) {
+        let before = self.version();
+        self.truth = event.after(&self.truth);
+        self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
+        event.perform(&self.site.cluster.sim);
+        self.oracle.lock().unwrap().changed(Instant::now());
+        // The API server tells nobody of a write after which all is as it was; the oracle takes each event for a proof.
+        assert_ne!(self.version(), before, "{event:?} has changed nothing");
+    }
+
+    fn version(&self) -> Option<Value> {
+        let mut node = self.site.cluster.sim.get("nodes", "", NODE)?;
+        Some(node["metadata"]["resourceVersion"].take())
+    }
+
+    fn weather(&mut self) {
+        let now = Instant::now();
+        match self.weather {
+            Weather::Fair { next } if now >= next && self.began.elapsed() < self.plan.length => self.storm(),
+            Weather::Broken { outage, began, until } if now >= until => self.heal(outage, began),
+            Weather::Healing { outage, lasted, began } => self.recover(outage, lasted, began),
+            _ => {}
+        }
+    }
+
+    fn storm(&mut self) {
+        let outage = self.plan.outages[self.next_outage % self.plan.outages.len()];
+        self.next_outage += 1;
+        let unseen = self.plan.stale_after.0 + SECOND;
+        let reach = outage.reach(unseen);
+        let began = Instant::now();
+        self.oracle.lock().unwrap().breaking(reach, began);
+        outage.begin(&mut self.site);
+        self.oracle.lock().unwrap().broken(Instant::now());
+        let until = began + self.duration(outage);
+        self.weather = Weather::Broken { outage, began, until };
+        if outage.is_a_moment() {
+            self.heal(outage, began);
+        }
+    }
+
+    /// Two of three last until the cache must be stale, the others are over before it may be.
+    fn duration(&mut self, outage: Outage) -> Duration {
+        if outage.is_a_moment() {
+            return Duration::ZERO;
+        }
+        let stale_after = self.plan.stale_after.0.as_secs_f64();
+        let long = self.random.u32(..3) > 0;
+        let share = self.random.f64();
+        Duration::from_secs_f64(if long {
+            stale_after * (1.2 + 0.6 * share) + 1.0
+        } else {
+            stale_after * 0.6 * share
+        })
+    }
+
+    fn heal(&mut self, outage: Outage, began: Instant) {
+        self.oracle.lock().unwrap().healing(Instant::now());
+        outage.heal(&self.site);
+        self.weather = Weather::Healing { outage, lasted: began.elapsed(), began };
+        self.event();
+    }
+
+    fn recover(&mut self, outage: Outage, lasted: Duration, began: Instant) {
+        let now = Instant::now();
+        let within = BACK_WITHIN + allowance(self.machine.lag());
+        let recovery = self.oracle.lock().unwrap().recovery(now);
+        let Some((back, over)) = recovery else { return };
+        if !over && back < within {
+            return;
+        }
+        if !over || back > within {
+            self.report.late(&outage.name(), back, within);
+            self.oracle.lock().unwrap().give_up(now);
+        }
+        self.befell.push(format!(
+            "{} {:.0} s, back after {:.2} s",
+            outage.name(),
+            lasted.as_secs_f64(),
+            back.as_secs_f64()
+        ));
+        self.report.recoveries.push((outage.name(), lasted, back));
+        self.weather = Weather::Fair { next: (began + self.plan.outage_every).max(now + CALM) };
+    }
+}
+
+/// As many connections at once as the balancers can have after a stall, so that the agent's memory has seen them.
+fn crowd(agent: SocketAddr) {
+    let connections: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(agent).unwrap()).collect();
+    for mut connection in &connections {
+        connection.write_all(b"GET /health HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
+    }
+    for mut connection in &connections {
+        assert!(connection.read(&mut [0; 64]).unwrap() > 0);
+    }
+}
+
+/// All flips that the agent has counted.
+fn flips(agent: &Agent) -> u64 {
+    let text = agent.get("/metrics").body;
+    let counts = text.lines().filter(|line| line.starts_with("nodegate_flips_total{"));
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+fn sleep_until(instant: Instant) {
+    std::thread::sleep(instant.saturating_duration_since(Instant::now()));
+}
