@@ -2,8 +2,8 @@
 
 use crate::args::Args;
 use crate::ports::PortSettings;
-use crate::services::KUBE_PROXY;
 use nodegate_local_checks::{OwnChecks, Probes, Settings as ProbeSettings};
+use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use nodegate_server::AllowFrom;
 use nodegate_settings::Mistakes;
