@@ -28,11 +28,14 @@ fn nginx_takes_its_configurations() {
 fn the_document_shows_what_was_tried() {
     let text = fs::read_to_string(format!("{ROOT}/docs/load-balancers.md")).unwrap();
     let mut whole = 0;
-    for name in ["haproxy", "nginx", "keepalived"].into_iter().flat_map(documented) {
+    for name in ["haproxy", "nginx", "keepalived", "envoy"].into_iter().flat_map(documented) {
         let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
         let backend = file.find("\nbackend nodes\n").map_or(0, |start| start + 1);
-        let fence =
-            if name.starts_with("keepalived/") { "" } else { name.split('/').next().unwrap_or_default() };
+        let fence = match name.split('/').next().unwrap_or_default() {
+            "keepalived" => "",
+            "envoy" => "yaml",
+            program => program,
+        };
         let shows = |part: &str| text.contains(&format!("\n```{fence}\n{}\n```\n", part.trim_end()));
         let shown = shows(&file) || shows(&file[backend..]);
         assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");

@@ -13,6 +13,7 @@
 mod agent_check;
 mod backend;
 mod configurations;
+mod envoy;
 mod event;
 mod keepalived;
 mod lab;

@@ -47,6 +47,7 @@ impl Site {
         let text = fs::read_to_string(format!("{DOCS}/{name}")).unwrap();
         let text = text
             .replace("10.0.0.10:443", &self.frontend().to_string())
+            .replace("10.0.0.10, port_value: 443", &format!("10.0.0.10, port_value: {FRONTEND_PORT}"))
             .replace("10.0.0.", &self.net.prefix())
             .replace("/run/nginx/", &format!("{}/", self.dir().display()))
             .replace("/run/haproxy/", &format!("{}/", self.dir().display()))

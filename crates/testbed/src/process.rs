@@ -57,6 +57,24 @@ pub struct Memory {
     pub anonymous: u64,
 }
 
+impl Memory {
+    /// In use, in MiB.
+    pub fn resident_mib(self) -> f64 {
+        mib(self.resident)
+    }
+
+    /// What is in no file, in MiB.
+    pub fn anonymous_mib(self) -> f64 {
+        mib(self.anonymous)
+    }
+}
+
+fn mib(kib: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "less than the memory of a machine")]
+    let kib = kib as f64;
+    kib / 1024.0
+}
+
 /// What a process uses; the sum over its mappings is exact, which the counters in `status` are not.
 pub fn memory(pid: u32) -> Memory {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();

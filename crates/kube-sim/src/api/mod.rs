@@ -1,10 +1,10 @@
 //! The API server's request path: who, may they, what, and the answer.
 
 pub(crate) mod auth;
+mod bookmark;
 pub(crate) mod delete;
 mod paths;
 pub(crate) mod read;
-pub(crate) mod review;
 pub(crate) mod watch;
 pub(crate) mod write;
 
@@ -19,10 +19,12 @@ use hyper::body::Incoming;
 
 use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
-use crate::faults::{Effect, Facts, Faults};
+use crate::faults::etcd::Etcd;
+use crate::faults::requests::{Effect, Faults, RequestInfo};
 use crate::store::Store;
-use crate::store::resource::{self, REVIEWS};
+use crate::store::resource::{self};
 use crate::store::status::Status;
+use crate::wire::format;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Query, Route, Target};
 use write::Writing;
@@ -55,16 +57,19 @@ pub(crate) struct Settings {
     pub lifecycle: bool,
 }
 
-/// The simulated API server, without its sockets.
+/// The simulated API server, without its sockets. Clones are other servers on the same etcd.
+#[derive(Clone)]
 pub(crate) struct Api {
     /// All objects.
     pub store: Arc<Store>,
     /// Who may come in.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     /// Fault switches.
-    pub faults: Faults,
+    pub faults: Arc<Faults>,
     /// Counters.
     pub counters: Arc<Counters>,
+    /// Its link to etcd.
+    pub etcd: Arc<Etcd>,
     /// Settings.
     pub settings: Settings,
     /// The flow schema and priority level that all requests are said to have.
@@ -106,17 +111,12 @@ impl Asked {
         header(&self.headers, name)
     }
 
-    fn facts(&self) -> Facts {
+    fn info(&self) -> RequestInfo {
         let resource = match &self.route {
             Route::Resource(target) => target.resource.clone(),
             Route::Path(_) => String::new(),
         };
-        Facts {
-            resource,
-            verb: self.kind.verb.clone(),
-            user: self.kind.user.clone(),
-            user_agent: self.text(&USER_AGENT).to_owned(),
-        }
+        RequestInfo { resource, verb: self.kind.verb.clone(), user: self.kind.user.clone() }
     }
 }
 
@@ -132,14 +132,16 @@ impl Api {
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
         }
-        asked.effects = self.faults.on_request(&asked.facts());
+        asked.effects = self.faults.on_request(&asked.info());
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
         if asked.method == Method::HEAD {
             *reply.body_mut() = reply::nothing();
         }
-        count.answered(reply.status().as_u16());
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
+        }
         self.stamp(&mut reply);
         crate::faults::body::reply(reply, &asked.effects)
     }
@@ -175,6 +177,9 @@ impl Api {
                     let verb = asked.method.as_str().to_lowercase();
                     return Err(Status::forbidden_path(&user.name, &verb, path));
                 }
+                if let Some(reply) = self.etcd.health(path).await {
+                    return Ok(reply);
+                }
                 Ok(paths::reply(&asked.method, &asked.headers, &asked.query, path))
             }
             Route::Resource(target) => {
@@ -182,47 +187,22 @@ impl Api {
                 if refused || !user.may(&ask) {
                     return Err(ask.refusal(&user.name));
                 }
-                self.resource(asked, target, &user, body).await
+                self.resource(asked, target, body).await
             }
         }
     }
 
-    /// Who the request comes from; a master may be somebody else with `Impersonate-User`.
+    /// Who the request comes from.
     fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
         let authorization = asked.text(&AUTHORIZATION);
-        let user =
-            match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
-                Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized)?,
-                None => match self.settings.anonymous {
-                    Anonymous::Refused => return Err(Status::unauthorized()),
-                    Anonymous::Nobody => User::anonymous(),
-                    Anonymous::Admin => User::admin(),
-                },
-            };
-        let other = asked.text(&HeaderName::from_static("impersonate-user"));
-        if other.is_empty() {
-            return Ok(user);
+        match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+            Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized),
+            None => match self.settings.anonymous {
+                Anonymous::Refused => Err(Status::unauthorized()),
+                Anonymous::Nobody => Ok(User::anonymous()),
+                Anonymous::Admin => Ok(User::admin()),
+            },
         }
-        let ask = crate::api::auth::Ask {
-            verb: "impersonate",
-            group: "",
-            resource: "users",
-            subresource: "",
-            namespace: "",
-            name: other,
-        };
-        if !user.may(&ask) {
-            return Err(ask.refusal(&user.name));
-        }
-        let mut groups: Vec<String> = asked
-            .headers
-            .get_all("impersonate-group")
-            .iter()
-            .filter_map(|g| g.to_str().ok().map(str::to_owned))
-            .collect();
-        groups.push("system:authenticated".to_owned());
-        let rules = self.tokens.rules_of(other);
-        Ok(User { name: other.to_owned(), groups, rules })
     }
 
     /// The headers that every answer has.
@@ -247,16 +227,9 @@ impl Api {
         self: &Arc<Self>,
         asked: &Asked,
         target: &Target,
-        user: &User,
         body: Incoming,
     ) -> Result<Reply, Status> {
         let query = &asked.query;
-        if REVIEWS.iter().any(|(group, plural, _)| *group == target.group && *plural == target.resource) {
-            if asked.method != Method::POST {
-                return Err(Status::method_not_allowed());
-            }
-            return review::review(target, user, &self.body(asked, body).await?);
-        }
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
             // A path of a namespaced object without its namespace is no path.
@@ -284,7 +257,7 @@ impl Api {
         if !allowed {
             return Err(Status::method_not_allowed());
         }
-        let format = reply::format(asked.text(&ACCEPT))?;
+        let format = format::format(asked.text(&ACCEPT))?;
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,
@@ -293,6 +266,7 @@ impl Api {
         }
         let media_type = asked.text(&CONTENT_TYPE);
         let body = self.body(asked, body).await?;
+        self.etcd.write(resource, query).await?;
         let writing = Writing { resource, target, query, manager: manager(asked), format };
         match asked.kind.verb.as_str() {
             "create" if evicts => delete::evict(self, target, query, &body),

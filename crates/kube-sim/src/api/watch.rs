@@ -6,26 +6,28 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
+use http::StatusCode;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::read::{check_options, reach, selector, version};
-use super::{Api, Asked};
+use super::read::reach;
+use super::{Api, Asked, bookmark};
 use crate::counters::WatchGuard;
-use crate::faults::{Effect, Facts};
-use crate::kubectl::table;
-use crate::store::object::{Key, Obj, Object, meta_mut, render};
+use crate::faults::etcd::Caches;
+use crate::faults::requests::{Effect, RequestInfo};
+use crate::kubectl::table::{self, Include};
+use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
 use crate::store::{Change, Feed, Start, Subscription};
-use crate::wire::reply::{self, Cut, Format, Reply};
+use crate::wire::format::{Format, metadata_only};
+use crate::wire::options;
+use crate::wire::reply::{self, Cut, Reply};
 use crate::wire::request::{Query, Target};
 
-/// The API server sends its last bookmark this long before the watch times out.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
 const DEFAULT_TIMEOUT: u64 = 1_800;
 /// A year is for ever; more would overflow the clock.
@@ -40,31 +42,55 @@ pub(super) async fn watch(
     format: Format,
 ) -> Result<Reply, Status> {
     let query = &request.query;
-    check_options(query, true)?;
-    let mut selector = selector(resource, query)?;
+    options::check_watch(query)?;
+    let mut selector = options::selector(resource, query)?;
     if !target.name.is_empty() {
         selector = selector.named(&target.name);
     }
-    let asked = version(query)?;
+    let asked = options::version(query)?;
     // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
     let initial = match query.get("sendInitialEvents") {
         Some(_) => query.flag("sendInitialEvents"),
         None => asked == 0,
     };
-    if initial {
-        reach(api, asked).await?;
-    }
-    let start = match (initial, asked) {
-        (true, _) => Start::Everything,
-        (false, 0) => Start::After(api.store.version()),
-        (false, asked) => Start::After(asked),
+    let cache = api.etcd.cache(resource);
+    let start = match &cache {
+        // Whoever wants to begin with what etcd holds now waits until the end.
+        Some(_) if query.flag("sendInitialEvents") && query.text("resourceVersion").is_empty() => {
+            tokio::time::sleep(timeout(query)).await;
+            let status = Status::failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "context deadline exceeded",
+            );
+            return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
+        }
+        Some(cache) if initial => {
+            cache.reach(asked).await?;
+            Start::After(cache.version)
+        }
+        None if initial => {
+            reach(api, asked).await?;
+            Start::Everything
+        }
+        Some(cache) if asked == 0 => Start::After(cache.version),
+        None if asked == 0 => Start::After(api.store.version()),
+        _ => Start::After(asked),
     };
-    let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+    let namespace = target.within();
     let mut watch = Watch::new(api, request, resource, selector, format);
     watch.from = if initial { 0 } else { asked };
     if !request.effects.contains(&Effect::CloseWatch) {
         match api.store.watch(resource, namespace, &watch.selector, start) {
-            Ok(subscription) => watch.begin(subscription, initial && watch.bookmarks),
+            Ok(mut subscription) => {
+                if let Some(cache) = cache {
+                    watch.held = cache.hold_back(&mut subscription);
+                    if initial {
+                        subscription.initial = cache.list(namespace, &watch.selector);
+                    }
+                }
+                watch.begin(subscription, initial && watch.bookmarks);
+            }
             Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
         }
     }
@@ -90,25 +116,20 @@ fn error_event(status: &Status) -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
 }
 
-/// The next bookmark: an interval away (a little jittered), or shortly before the end if that is sooner.
-fn next_bookmark(api: &Api, now: Instant, deadline: Instant) -> Option<Instant> {
-    let interval = api.settings.bookmark_interval;
-    let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
-    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
-    Some((now + jittered).min(last))
-}
-
 #[allow(clippy::struct_excessive_bools, reason = "each is one answer to a query parameter")]
 struct Watch {
     api: Arc<Api>,
     resource: &'static Resource,
     selector: Selector,
     format: Format,
-    facts: Facts,
-    whole: bool,
+    info: RequestInfo,
+    include: Include,
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
+    /// Changes that the cut link to etcd holds back; later ones wait in the feed.
+    held: VecDeque<Arc<Change>>,
+    cuts: tokio::sync::watch::Receiver<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
     bookmarks: bool,
@@ -143,13 +164,17 @@ impl Watch {
             resource,
             selector,
             format,
-            facts: request.facts(),
-            whole: query.text("includeObject") == "Object",
+            info: request.info(),
+            include: Include::of(query),
             from: 0,
             pending: VecDeque::new(),
             subscription: None,
+            held: VecDeque::new(),
+            cuts: api.etcd.changes(),
             deadline,
-            bookmark: bookmarks.then(|| next_bookmark(api, now, deadline)).flatten(),
+            bookmark: bookmarks
+                .then(|| bookmark::next(api.settings.bookmark_interval, now, deadline))
+                .flatten(),
             bookmarks,
             columns_sent: false,
             cut: false,
@@ -182,7 +207,12 @@ impl Watch {
             if Instant::now() >= self.deadline {
                 return None;
             }
-            let deaf = self.api.faults.deaf(&self.facts);
+            let deaf = self.api.faults.deaf(&self.info);
+            let cut = self.api.etcd.cache(self.resource).is_some();
+            while let Some(change) = self.held.pop_front_if(|_| !cut) {
+                let line = self.change_line(&change);
+                self.pending.extend(line.map(Pending::Line));
+            }
             if let Some(pending) = self.pending.pop_front() {
                 // A deaf watch loses what it should have said, as one that was silently dropped does.
                 if deaf.is_some() {
@@ -198,7 +228,8 @@ impl Watch {
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
-                fed = feed.recv() => self.take(fed)?,
+                _ = self.cuts.changed() => {}
+                fed = feed.recv(), if !cut => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
                     if now < self.deadline
@@ -229,10 +260,11 @@ impl Watch {
 
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
     fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
-        self.bookmark = next_bookmark(&self.api, now, self.deadline);
-        let version = self.api.store.version();
+        self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
+        let cache = self.api.etcd.cache(self.resource);
+        let version = cache.as_ref().map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
-        if !subscription.feed.is_empty() {
+        if cache.is_none() && !subscription.feed.is_empty() {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
@@ -270,10 +302,10 @@ impl Watch {
                 out.extend(object.type_prefix());
                 out.extend_from_slice(&object.rest());
             }
-            Format::Metadata => out.extend_from_slice(&render(&reply::metadata_only(&object.value))),
+            Format::Metadata => out.extend_from_slice(&render(&metadata_only(&object.value))),
             Format::Table => {
                 out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
-                out.extend(table::row_with(object, true, self.whole));
+                out.extend(table::row(object, self.include));
                 out.extend_from_slice(b"]}");
                 self.columns_sent = true;
             }
@@ -282,29 +314,13 @@ impl Watch {
         out.into()
     }
 
-    /// An empty object that carries only a version (and the mark that initial events are over).
     fn bookmark_line(&mut self, version: u64, end: bool) -> Bytes {
-        let mut value = match self.resource.plural {
-            "nodes" => json!({"spec": {}, "status": crate::cluster::node::blank_status()}),
-            "pods" => json!({"spec": {"containers": null}, "status": {}}),
-            "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
-            "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
-            "configmaps" | "secrets" | "serviceaccounts" | "endpoints" => json!({}),
-            _ if self.resource.has_status() => json!({"spec": {}, "status": {}}),
-            _ => json!({"spec": {}}),
-        };
-        let meta = meta_mut(&mut value);
-        meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
-        if end {
-            meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
-        }
-        let object = Object::new(self.resource, Key::new("", ""), version, value);
-        self.line("BOOKMARK", &object)
+        self.line("BOOKMARK", &bookmark::object(self.resource, version, end))
     }
 
     /// What the fault switches make of a line.
     fn spoil(&mut self, line: Bytes) -> Bytes {
-        match self.api.faults.on_event(&self.facts) {
+        match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
@@ -323,11 +339,12 @@ mod tests {
     use crate::api::auth::Tokens;
     use crate::api::{Anonymous, Settings};
     use crate::counters::{Counters, Kind};
-    use crate::faults::Faults;
     use crate::store::limits::Limits;
+    use crate::store::object::Key;
     use crate::store::resource::nodes;
     use crate::store::{Edit, Store};
     use crate::wire::request::Route;
+    use serde_json::json;
 
     fn api() -> Arc<Api> {
         let settings = Settings {
@@ -337,9 +354,10 @@ mod tests {
         };
         Arc::new(Api {
             store: Arc::new(Store::new(Limits::default())),
-            tokens: Tokens::new("admin"),
-            faults: Faults::default(),
+            tokens: Arc::new(Tokens::new()),
+            faults: Arc::default(),
             counters: Arc::new(Counters::default()),
+            etcd: Arc::default(),
             settings,
             flow: (String::new(), String::new()),
         })

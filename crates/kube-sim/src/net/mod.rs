@@ -19,12 +19,16 @@ use tokio::task::AbortHandle;
 use crate::api::Api;
 use crate::counters::ConnectionGuard;
 use crate::faults::connection::{self, Gate, Gated};
+use crate::wire::reply::{self, Cut};
 use tls::Tls;
 
 /// A client that takes longer for its TLS handshake or request headers is not served.
 const SLOW_CLIENT: Duration = Duration::from_secs(10);
 /// A killed server's port may be busy for a moment.
 const REBIND_TRIES: u32 = 200;
+
+/// Connections at once; more are closed as they come.
+const MAX_CONNECTIONS: usize = 20_000;
 
 /// What new connections meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +52,9 @@ struct Connection {
 pub(crate) struct Net {
     api: Arc<Api>,
     /// TLS, or plain HTTP.
-    pub tls: Option<Tls>,
+    pub tls: Option<Arc<Tls>>,
     /// Where it listens, also while it is dead.
     pub address: SocketAddr,
-    max_connections: usize,
     door: watch::Sender<Door>,
     running: Mutex<Option<Running>>,
     connections: Mutex<HashMap<u64, Connection>>,
@@ -75,18 +78,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Net {
     /// Binds and begins to serve.
-    pub(crate) fn start(
-        api: Arc<Api>,
-        tls: Option<Tls>,
-        address: SocketAddr,
-        max_connections: usize,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
         let net = Arc::new(Net {
             api,
             tls,
             address: listener.local_addr()?,
-            max_connections,
             door: watch::Sender::new(Door::Open),
             running: Mutex::new(None),
             connections: Mutex::new(HashMap::new()),
@@ -95,6 +92,12 @@ impl Net {
         });
         net.serve(listener);
         Ok(net)
+    }
+
+    /// Binds another port, for an API server beside this one.
+    pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
+        let address = SocketAddr::new(self.address.ip(), 0);
+        Self::start(api, self.tls.clone(), address)
     }
 
     fn serve(self: &Arc<Self>, listener: TcpListener) {
@@ -222,7 +225,7 @@ impl Net {
         let Ok(gate) = Gate::new(&stream) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
-        if connections.len() >= self.max_connections {
+        if connections.len() >= MAX_CONNECTIONS {
             return;
         }
         let io = Gated { stream, gate: gate.clone(), counters: self.api.counters.clone() };
@@ -258,7 +261,10 @@ impl Net {
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
         let service = service_fn(|request| {
             let api = self.api.clone();
-            async move { Ok::<_, std::convert::Infallible>(api.serve(request).await) }
+            async move {
+                let reply = api.serve(request).await;
+                if reply::is_abandoned(&reply) { Err(Cut) } else { Ok(reply) }
+            }
         });
         if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
             tracing::debug!(%error, "connection ended");

@@ -1,0 +1,144 @@
+//! An API server's link to etcd, and what it still says while that is cut.
+//!
+//! As a real kube-apiserver 1.36 does when its packets to etcd are held back: watches stay open, new ones are accepted,
+//! bookmarks go on, and what may come from the watch cache does, as it was. What needs etcd hangs. When the link is mended,
+//! the events that were held back arrive all at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::watch;
+
+use crate::store::object::{Key, Obj};
+use crate::store::resource::{RESOURCES, Resource};
+use crate::store::selector::Selector;
+use crate::store::status::Status;
+use crate::store::{Change, Store, Subscription};
+use crate::wire::options::{Source, VERSION_WAIT};
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::Query;
+
+/// The API server gives a request up after this time (`--request-timeout`), if the client has not set a shorter one.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long `/livez` waits for etcd's answer.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// By plural names.
+pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
+
+/// The link, which can be cut for each resource: an API server has a client of etcd for each of them.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    cut: watch::Sender<Caches>,
+}
+
+/// What the watch cache of a resource held when its link was cut.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    /// The version that it had reached.
+    pub version: u64,
+    objects: Vec<Obj>,
+}
+
+impl Default for Etcd {
+    fn default() -> Self {
+        Etcd { cut: watch::Sender::new(Caches::new()) }
+    }
+}
+
+impl Etcd {
+    /// Cuts the link for these resources; for all if none is named.
+    pub(crate) fn cut(&self, store: &Store, plurals: &[&str]) {
+        let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
+        let caches = RESOURCES.iter().filter(named).map(|resource| {
+            let (version, objects) = store.list(resource, None, &Selector::default());
+            (resource.plural, Arc::new(Cache { version, objects }))
+        });
+        self.cut.send_modify(|cut| cut.extend(caches));
+    }
+
+    /// The link works again.
+    pub(crate) fn mend(&self) {
+        self.cut.send_modify(Caches::clear);
+    }
+
+    /// The cache that no longer moves, if the link is cut for this resource.
+    pub(crate) fn cache(&self, resource: &Resource) -> Option<Arc<Cache>> {
+        self.cut.borrow().get(resource.plural).cloned()
+    }
+
+    /// Is told of each cut and mending.
+    pub(crate) fn changes(&self) -> watch::Receiver<Caches> {
+        self.cut.subscribe()
+    }
+
+    /// What a read is answered from if the link is cut; one that needs etcd waits in vain.
+    pub(crate) async fn read(
+        &self,
+        resource: &Resource,
+        query: &Query,
+        source: &Source,
+    ) -> Result<Option<Arc<Cache>>, Status> {
+        let Some(cache) = self.cache(resource) else { return Ok(None) };
+        let Source::Cache(asked) = source else { return Err(in_vain(query).await) };
+        cache.reach(*asked).await?;
+        Ok(Some(cache))
+    }
+
+    /// A write waits in vain.
+    pub(crate) async fn write(&self, resource: &Resource, query: &Query) -> Result<(), Status> {
+        if self.cache(resource).is_some() { Err(in_vain(query).await) } else { Ok(()) }
+    }
+
+    /// What `/livez` says; `/readyz` goes on to say that all is well.
+    pub(crate) async fn health(&self, path: &str) -> Option<Reply> {
+        let whole = self.cut.borrow().len() == RESOURCES.len();
+        if !whole || !matches!(path.trim_matches('/'), "livez" | "healthz") {
+            return None;
+        }
+        tokio::time::sleep(HEALTH_TIMEOUT).await;
+        let name = path.trim_matches('/');
+        let text = format!("[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n{name} check failed\n");
+        Some(reply::typed(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text))
+    }
+}
+
+/// Waits for etcd for as long as the API server does.
+async fn in_vain(query: &Query) -> Status {
+    let wanted = query.text("timeout").strip_suffix('s').and_then(|seconds| seconds.parse().ok());
+    let wanted = wanted.map(Duration::from_secs).filter(|timeout| !timeout.is_zero());
+    tokio::time::sleep(wanted.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)).await;
+    Status::storm(StatusCode::GATEWAY_TIMEOUT, 0)
+}
+
+impl Cache {
+    /// One object.
+    pub(crate) fn get(&self, key: &Key) -> Option<Obj> {
+        self.objects.iter().find(|object| object.key == *key).cloned()
+    }
+
+    /// All that match.
+    pub(crate) fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
+        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        self.objects.iter().filter(fits).cloned().collect()
+    }
+
+    /// A version that it has not is waited for, and not reached.
+    pub(crate) async fn reach(&self, asked: u64) -> Result<(), Status> {
+        if asked <= self.version {
+            return Ok(());
+        }
+        tokio::time::sleep(VERSION_WAIT).await;
+        Err(Status::version_too_large(asked, self.version))
+    }
+
+    /// Makes of a watch what it can be: it began with this cache. Returns the changes that are held back.
+    pub(crate) fn hold_back(&self, watch: &mut Subscription) -> VecDeque<Arc<Change>> {
+        watch.version = self.version;
+        let (known, held) =
+            std::mem::take(&mut watch.replay).into_iter().partition(|change| change.version <= self.version);
+        watch.replay = known;
+        Vec::into(held)
+    }
+}

@@ -1,0 +1,241 @@
+//! Watch streams, compared with captured ones.
+
+use std::time::Duration;
+
+use crate::client::{self, Next, get, open, start, until, watch};
+use nodegate_kube_sim::{Limits, Sim};
+use serde_json::{Value, json};
+
+const ONE: &str = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
+
+/// The types and node specs of a captured stream.
+fn captured(name: &str) -> Vec<Value> {
+    let path = format!("{}/fixtures/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).expect(&path);
+    text.lines().filter_map(|l| serde_json::from_str(l.get(l.find('{')?..)?).ok()).collect()
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|e| e["type"].as_str().expect("a type")).collect()
+}
+
+#[tokio::test]
+async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
+    let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_mins(1))).await;
+    let path = format!(
+        "{ONE}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=4"
+    );
+    let mut stream = watch(&sim, &path).await;
+    let (added, mark) = (stream.next().await.event(), stream.next().await.event());
+    sim.cordon("lab-node");
+    let (cordoned, tainted) = (stream.next().await.event(), stream.next().await.event());
+    let last = stream.next().await.event();
+    assert_eq!(stream.next().await, Next::End, "after timeoutSeconds");
+    let real = captured("watch-initial-events");
+    assert_eq!(kinds(&[added, mark.clone(), cordoned.clone(), tainted.clone()]), kinds(&real[..4]));
+    assert_eq!(cordoned["object"]["spec"], real[2]["object"]["spec"]);
+    assert_eq!(tainted["object"]["spec"]["taints"][0]["key"], real[3]["object"]["spec"]["taints"][0]["key"]);
+    let with = |mut event: Value, version: &Value| {
+        event["object"]["metadata"]["resourceVersion"] =
+            version["object"]["metadata"]["resourceVersion"].clone();
+        event
+    };
+    assert_eq!(mark, with(real[1].clone(), &mark), "initial-events-end");
+    let bookmark = real.last().expect("a bookmark").clone();
+    assert_eq!(last, with(bookmark, &last), "the bookmark before the timeout");
+    assert_eq!(
+        last["object"]["metadata"]["resourceVersion"],
+        tainted["object"]["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test]
+async fn bookmarks_come_at_their_interval_and_only_if_allowed() {
+    let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_millis(50))).await;
+    let version = sim.store().version();
+    let mut with = watch(&sim, &format!("{ONE}&resourceVersion={version}&allowWatchBookmarks=true")).await;
+    let mut without = watch(&sim, &format!("{ONE}&resourceVersion={version}")).await;
+    for _ in 0..3 {
+        assert_eq!(with.next().await.event()["type"], "BOOKMARK");
+    }
+    assert_eq!(without.next_within(Duration::from_millis(200)).await, Next::Silence);
+}
+
+#[tokio::test]
+async fn a_lease_watch_begins_as_captured() {
+    let sim =
+        start(Sim::builder().node("lab-node").kubelets(true).lease_interval(Duration::from_millis(100)))
+            .await;
+    until("the first renewal", || sim.get("leases", "kube-node-lease", "lab-node").is_some()).await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1&fieldSelector=metadata.name%3Dlab-node&allowWatchBookmarks=true";
+    let mut stream = watch(&sim, path).await;
+    let real = captured("watch-lease");
+    for expected in &real[..3] {
+        let event = stream.next().await.event();
+        assert_eq!(event["type"], expected["type"]);
+        let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&event), keys(expected));
+        let spec =
+            |v: &Value| v["object"]["spec"].as_object().expect("spec").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(spec(&event), spec(expected));
+    }
+}
+
+#[tokio::test]
+async fn an_old_version_is_410_inside_a_200() {
+    let sim = start(Sim::builder().node("lab-node")).await;
+    let mut stream = watch(&sim, &format!("{ONE}&resourceVersion=1")).await;
+    let event = stream.next().await.event();
+    let mut expected = captured("watch-410").pop().expect("an event");
+    expected["object"]["message"] = json!(format!("too old resource version: 1 ({})", 300));
+    assert_eq!(event, expected);
+    assert_eq!(stream.next().await, Next::End);
+}
+
+#[tokio::test]
+async fn a_node_comes_and_goes_as_captured() {
+    let sim = start(Sim::builder()).await;
+    let mut stream = watch(&sim, "/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dcap-node").await;
+    let body = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"cap-node"}}"#;
+    assert_eq!(client::send(&sim, "POST", "/api/v1/nodes", &[], body).await.code, 201);
+    let real = captured("watch-delete-create");
+    for expected in &real[..3] {
+        let event = stream.next().await.event();
+        assert_eq!(event["type"], expected["type"]);
+        assert_eq!(event["object"]["spec"], expected["object"]["spec"]);
+        assert_eq!(event["object"]["status"], expected["object"]["status"]);
+        assert_eq!(
+            event["object"]["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"],
+            expected["object"]["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"]
+        );
+    }
+    let before = sim.store().version();
+    let answer = client::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
+    assert_eq!(
+        (answer["status"].as_str(), answer["details"]["kind"].as_str()),
+        (Some("Success"), Some("nodes"))
+    );
+    let gone = stream.next().await.event();
+    assert_eq!(gone["type"], "DELETED");
+    assert_eq!(
+        gone["object"]["metadata"]["resourceVersion"],
+        json!((before + 1).to_string()),
+        "a new version"
+    );
+}
+
+#[tokio::test]
+async fn selectors_turn_changes_into_arrivals_and_departures() {
+    let sim = start(Sim::builder().node("a").lifecycle(false)).await;
+    let mut stream = watch(&sim, "/api/v1/nodes?watch=1&labelSelector=x%3Dy").await;
+    assert_eq!(stream.next_within(Duration::from_millis(50)).await, Next::Silence);
+    for (value, expected) in [(Some("y"), "ADDED"), (None, "DELETED"), (Some("y"), "ADDED")] {
+        sim.label("a", "x", value);
+        let event = stream.next().await.event();
+        assert_eq!(event["type"], expected);
+        let version = event["object"]["metadata"]["resourceVersion"].clone();
+        assert_eq!(version, json!(sim.store().version().to_string()));
+        assert_eq!(event["object"]["metadata"]["labels"]["x"], "y", "a departure shows the last match");
+    }
+    sim.label("a", "z", Some("1"));
+    assert_eq!(stream.next().await.event()["type"], "MODIFIED");
+}
+
+#[tokio::test]
+async fn busy_leases_do_not_push_out_quiet_nodes() {
+    let sim =
+        start(Sim::builder().node("a").lifecycle(false).limits(Limits { history: 10, ..Limits::default() }))
+            .await;
+    let from = sim.store().version();
+    sim.cordon("a");
+    for n in 0..100 {
+        let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a", "namespace": "kube-node-lease"}, "spec": {"leaseTransitions": n}});
+        sim.apply(lease).expect("stored");
+    }
+    let mut stream = watch(&sim, &format!("/api/v1/nodes?watch=1&resourceVersion={from}")).await;
+    assert_eq!(stream.next().await.event()["type"], "MODIFIED");
+    let leases = "/apis/coordination.k8s.io/v1/leases?watch=1";
+    let mut stream = watch(&sim, &format!("{leases}&resourceVersion={from}")).await;
+    assert_eq!(stream.next().await.event()["object"]["reason"], "Expired");
+}
+
+#[tokio::test]
+async fn a_watch_from_a_version_replays_what_it_missed() {
+    let sim = start(Sim::builder().node("a").lifecycle(false)).await;
+    let list = get(&sim, "/api/v1/nodes").await.json();
+    let from = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    sim.cordon("a");
+    sim.uncordon("a");
+    let mut stream = watch(&sim, &format!("/api/v1/nodes?watch=1&resourceVersion={from}")).await;
+    assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+    assert_eq!(stream.next().await.event()["object"]["spec"], json!({}));
+    assert_eq!(stream.next_within(Duration::from_millis(50)).await, Next::Silence);
+}
+
+#[tokio::test]
+async fn tables_and_metadata_stream_as_captured() {
+    let sim = start(Sim::builder().node("lab-node")).await;
+    for (accept, fixture) in [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "watch-table"),
+        ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "watch-metadata"),
+    ] {
+        let mut stream = open(&sim, "GET", ONE, &[("Accept", accept)], "").await.expect("a stream");
+        let real = captured(fixture);
+        let first = stream.next().await.event();
+        sim.cordon("lab-node");
+        let second = stream.next().await.event();
+        for (ours, theirs) in [(&first, &real[0]), (&second, &real[1])] {
+            let keys =
+                |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
+            assert_eq!((&ours["type"], keys(ours)), (&theirs["type"], keys(theirs)), "{fixture}");
+            assert_eq!(
+                ours["object"]["columnDefinitions"], theirs["object"]["columnDefinitions"],
+                "{fixture}"
+            );
+        }
+        sim.uncordon("lab-node");
+        until("the taint is gone", || sim.node("lab-node").expect("a node")["spec"] == json!({})).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
+    let limits = Limits { watch_queue: 20, ..Limits::default() };
+    let sim = start(Sim::builder().node("a").node_bytes(20_000).lifecycle(false).limits(limits)).await;
+    let mut slow = watch(&sim, "/api/v1/nodes?watch=1").await;
+    let mut quick = watch(&sim, "/api/v1/nodes?watch=1").await;
+    assert_eq!(quick.next().await.event()["type"], "ADDED");
+    until("both are open", || sim.counters().read().watches == 2).await;
+    // The kernel takes a few megabytes before the queue even begins to fill.
+    for n in 0..2_000 {
+        sim.label("a", "n", Some(&n.to_string()));
+        assert_eq!(quick.next().await.event()["type"], "MODIFIED");
+    }
+    let mut seen = 0;
+    while let Next::Event(_) = slow.next().await {
+        seen += 1;
+    }
+    assert!(seen < 2_000, "it saw {seen} events and then the end");
+    until("the slow one is gone", || sim.counters().read().watches == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_watches_see_a_cordon() {
+    let sim = start(Sim::builder().nodes((0..20).map(|n| format!("n-{n}"))).lifecycle(false)).await;
+    let version = sim.store().version();
+    let mut streams = Vec::new();
+    for n in 0..1_000 {
+        let path = format!(
+            "/api/v1/nodes?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3Dn-{}",
+            n % 20
+        );
+        streams.push(watch(&sim, &path).await);
+    }
+    for n in 0..20 {
+        sim.cordon(&format!("n-{n}"));
+    }
+    for stream in &mut streams {
+        assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+    }
+    assert_eq!(sim.counters().read().watches, 1_000);
+}

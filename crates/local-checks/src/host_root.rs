@@ -1,0 +1,124 @@
+//! Where the host's files are.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// `openat2` gives up when something on the way is renamed or mounted just then, and wants to be asked again.
+const TRIES: usize = 8;
+
+/// The directory below which the host's files are: `/`, or where a container has the host's `/` mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRoot(PathBuf);
+
+impl Default for HostRoot {
+    fn default() -> Self {
+        Self(PathBuf::from("/"))
+    }
+}
+
+impl fmt::Display for HostRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl HostRoot {
+    /// The directory must be given from `/`, so that it means the same wherever the agent was started.
+    pub fn new(path: impl Into<PathBuf>) -> Result<Self, &'static str> {
+        let path = path.into();
+        if path.is_absolute() {
+            Ok(Self(path))
+        } else {
+            Err("takes a directory that begins with /, e.g. /host")
+        }
+    }
+
+    /// The directory itself.
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where a path of the host is found, if no link is on the way.
+    pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.0.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Finds a file as the host would: an absolute link such as `/var/run -> /run` stays below the root. What comes
+    /// back names the file and can't read it (`O_PATH`). It waits for as long as the filesystem does.
+    pub fn locate(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+        let path = path.as_ref();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = open(&self.0, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let relative = Some(path.strip_prefix("/").unwrap_or(path)).filter(|path| *path != Path::new(""));
+        let relative = relative.unwrap_or(Path::new("."));
+        for _ in 0..TRIES {
+            match openat2(&root, relative, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Kernels before 5.6, and container runtimes whose seccomp profile is older than the call.
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    return Ok(open(self.join(path), flags, Mode::empty())?);
+                }
+                result => return Ok(result?),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// The path of a located file on the host, without links.
+    pub fn real_path(&self, file: &OwnedFd) -> io::Result<PathBuf> {
+        let link = readlinkat(CWD, by_descriptor(file), Vec::new())?;
+        let path = Path::new(OsStr::from_bytes(link.as_bytes()));
+        let below = path.strip_prefix(&self.0).map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(Path::new("/").join(below))
+    }
+}
+
+/// A path that leads to an open file, whatever has become of its name.
+pub(crate) fn by_descriptor(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn paths_of_the_host_are_below_the_root() {
+        let root = HostRoot::new("/host").unwrap();
+        assert_eq!(root.join("/etc/resolv.conf"), Path::new("/host/etc/resolv.conf"));
+        assert_eq!(root.join("/"), Path::new("/host/"));
+        assert_eq!(HostRoot::default().join("/proc/1/mountinfo"), Path::new("/proc/1/mountinfo"));
+        assert!(HostRoot::new("host").is_err());
+        assert!(HostRoot::new("").is_err());
+    }
+
+    #[test]
+    fn links_of_the_host_stay_below_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("run/containerd")).unwrap();
+        fs::create_dir(root.join("var")).unwrap();
+        symlink("/run", root.join("var/run")).unwrap();
+        symlink("../../../../run", root.join("up")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        let host = HostRoot::new(&root).unwrap();
+        for path in ["/var/run/containerd", "/up/containerd", "run/containerd", "/../run/containerd"] {
+            let found = host.locate(path).unwrap();
+            assert_eq!(host.real_path(&found).unwrap(), Path::new("/run/containerd"), "{path}");
+        }
+        assert_eq!(host.real_path(&host.locate("/").unwrap()).unwrap(), Path::new("/"));
+        assert_eq!(host.locate("/var/run/none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(host.locate("/loop").is_err());
+        let own = HostRoot::default();
+        assert_eq!(own.real_path(&own.locate("/proc").unwrap()).unwrap(), Path::new("/proc"));
+    }
+}

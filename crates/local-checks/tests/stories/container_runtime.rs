@@ -1,0 +1,222 @@
+//! Container runtimes, and what is none behind a runtime's socket. A real containerd is in the whole-program tests.
+
+use crate::support::{World, fail};
+use bytes::Bytes;
+use h2::server::{SendResponse, handshake};
+use http::{HeaderMap, Response};
+use nodegate_local_checks::{HostRoot, Probes, Settings};
+use nodegate_readiness::Outcome;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+use std::fs;
+use std::future::pending;
+use std::os::unix::fs::symlink;
+use std::os::unix::net as blocking;
+use std::path::Path;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
+
+/// `RuntimeReady` and `NetworkReady` as containerd writes them, in a frame.
+const READY: &[u8] =
+    b"\0\0\0\0\x26\x0a\x24\x0a\x10\x0a\x0cRuntimeReady\x10\x01\x0a\x10\x0a\x0cNetworkReady\x10\x01";
+
+/// What a server does with a call.
+type Act = fn(SendResponse<Bytes>);
+
+/// Says the code of gRPC, after `body`.
+fn grpc(mut call: SendResponse<Bytes>, body: &[u8], code: &str) {
+    let mut stream = call.send_response(Response::new(()), false).unwrap();
+    stream.send_data(Bytes::copy_from_slice(body), false).unwrap();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", code.parse().unwrap());
+    stream.send_trailers(trailers).unwrap();
+}
+
+/// Says the code of gRPC and nothing else.
+fn refused(mut call: SendResponse<Bytes>, code: &str, message: &str) {
+    let head = Response::builder().header("grpc-status", code).header("grpc-message", message);
+    call.send_response(head.body(()).unwrap(), true).unwrap();
+}
+
+async fn answer(stream: UnixStream, act: Act) {
+    let mut connection = handshake(stream).await.unwrap();
+    while let Some(Ok((request, call))) = connection.accept().await {
+        assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/Status");
+        assert_eq!(request.headers()["content-type"], "application/grpc");
+        assert_eq!(request.headers()["te"], "trailers");
+        act(call);
+    }
+}
+
+fn speaks(path: &Path, act: Act) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let listener = UnixListener::bind(path).unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream, act));
+        }
+    });
+}
+
+/// What the check says on a host with these files, with these settings.
+async fn on(host: &TempDir, settings: &str) -> Outcome {
+    let settings = Settings::parse(&[format!("container_runtime:{settings}")]).unwrap();
+    let probes = Probes::new(&settings, &HostRoot::new(host.path()).unwrap());
+    let world = World::start(&probes, &Handle::current(), &[]);
+    world.activate("container_runtime").await;
+    world.outcome("container_runtime").unwrap()
+}
+
+/// What the check says of a server that does this with each call.
+async fn of(act: Act) -> Outcome {
+    let host = tempfile::tempdir().unwrap();
+    speaks(&host.path().join("cri.sock"), act);
+    on(&host, "socket=/cri.sock,timeout=30s").await
+}
+
+/// What the check says of a server that sends these bytes to each connection, and closes it when all has been said.
+async fn of_bytes(bytes: &'static [u8]) -> Outcome {
+    let host = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(host.path().join("cri.sock")).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.write_all(bytes).await.unwrap();
+            if !bytes.is_empty() {
+                // Until the other side has had enough.
+                drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+            }
+        }
+    });
+    on(&host, "socket=/cri.sock,timeout=30s").await
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_ready() {
+    assert_eq!(of(|call| grpc(call, READY, "0")).await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn refusals_by_their_codes() {
+    assert_eq!(of(|call| refused(call, "12", "unknown%20service")).await, fail("NotCRIv1: /cri.sock"));
+    assert_eq!(of(|call| grpc(call, b"", "12")).await, fail("NotCRIv1: /cri.sock"));
+    assert_eq!(
+        of(|call| refused(call, "14", "server is not initialized yet")).await,
+        fail("gRPC Unavailable: server is not initialized yet: /cri.sock")
+    );
+}
+
+#[tokio::test]
+async fn answers_that_are_none() {
+    let malformed = || fail("MalformedAnswer: /cri.sock");
+    assert_eq!(of(|call| grpc(call, b"", "0")).await, malformed());
+    assert_eq!(of(|call| grpc(call, b"\0\0\0\0\x03\x0a\x7f\x0a", "0")).await, malformed());
+    assert_eq!(of(|call| grpc(call, &READY[..20], "0")).await, malformed());
+    assert_eq!(of(|call| grpc(call, READY, "ready")).await, malformed());
+    let without_outcome: Act = |mut call| {
+        let mut stream = call.send_response(Response::new(()), false).unwrap();
+        stream.send_data(Bytes::from_static(READY), true).unwrap();
+    };
+    assert_eq!(of(without_outcome).await, malformed());
+    assert_eq!(of_bytes(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await, malformed());
+    let missing: Act = |mut call| {
+        let head = Response::builder().status(404).body(()).unwrap();
+        call.send_response(head, true).unwrap();
+    };
+    assert_eq!(of(missing).await, fail("HTTP 404: /cri.sock"));
+    assert_eq!(
+        of(|call| grpc(call, b"\0\0\0\0\0", "0")).await,
+        fail("RuntimeReady: not reported; NetworkReady: not reported")
+    );
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_read_to_it() {
+    let endless: Act = |mut call| {
+        let mut stream = call.send_response(Response::new(()), false).unwrap();
+        tokio::spawn(async move {
+            loop {
+                stream.reserve_capacity(4096);
+                match std::future::poll_fn(|context| stream.poll_capacity(context)).await {
+                    Some(Ok(room)) => drop(stream.send_data(vec![0; room].into(), false)),
+                    _ => return,
+                }
+            }
+        });
+    };
+    assert_eq!(of(endless).await, fail("AnswerTooLarge: /cri.sock"));
+}
+
+#[tokio::test]
+async fn connections_that_end_early() {
+    assert_eq!(of_bytes(b"").await, fail("ConnectionClosed: /cri.sock"));
+    assert_eq!(
+        of(|mut call| call.send_reset(h2::Reason::INTERNAL_ERROR)).await,
+        fail("ConnectionReset: /cri.sock")
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_that_takes_calls_and_connections_but_never_answers() {
+    let host = tempfile::tempdir().unwrap();
+    let silent: Act = |call| {
+        tokio::spawn(async move {
+            pending::<()>().await;
+            drop(call);
+        });
+    };
+    speaks(&host.path().join("cri.sock"), silent);
+    assert_eq!(on(&host, "socket=/cri.sock,timeout=200ms").await, fail("Timeout after 200ms"));
+
+    let frozen = host.path().join("frozen.sock");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&frozen).unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let _first = blocking::UnixStream::connect(&frozen).unwrap();
+    assert_eq!(on(&host, "socket=/frozen.sock,timeout=30s").await, fail("NotAccepting: /frozen.sock"));
+}
+
+#[tokio::test]
+async fn sockets_are_found_where_the_runtimes_have_them() {
+    for place in [
+        "run/containerd/containerd.sock",
+        "run/crio/crio.sock",
+        "run/k3s/containerd/containerd.sock",
+        "run/k0s/containerd.sock",
+        "run/cri-dockerd.sock",
+        "var/run/crio/crio.sock",
+        "var/snap/microk8s/common/run/containerd.sock",
+    ] {
+        let host = tempfile::tempdir().unwrap();
+        speaks(&host.path().join(place), |call| grpc(call, READY, "0"));
+        assert_eq!(on(&host, "timeout=30s").await, Outcome::Pass, "{place}");
+    }
+    let host = tempfile::tempdir().unwrap();
+    speaks(&host.path().join("run/crio/crio.sock"), |call| grpc(call, READY, "0"));
+    fs::create_dir(host.path().join("var")).unwrap();
+    symlink("/run", host.path().join("var/run")).unwrap();
+    assert_eq!(on(&host, "socket=unix:///var/run/crio/crio.sock,timeout=30s").await, Outcome::Pass);
+    assert_eq!(
+        on(&host, "socket=/var/run/none.sock,timeout=30s").await,
+        fail("NoSocket: /var/run/none.sock")
+    );
+}
+
+#[tokio::test]
+async fn a_containerd_that_serves_docker_alone_is_passed_over() {
+    let host = tempfile::tempdir().unwrap();
+    let not_cri: Act = |call| refused(call, "12", "");
+    speaks(&host.path().join("run/crio/crio.sock"), not_cri);
+    assert_eq!(on(&host, "timeout=30s").await, fail("NotCRIv1: /run/crio/crio.sock"));
+    speaks(&host.path().join("run/containerd/containerd.sock"), |call| grpc(call, READY, "0"));
+    assert_eq!(on(&host, "timeout=30s").await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_listens_at_is_not_passed_over() {
+    let host = tempfile::tempdir().unwrap();
+    speaks(&host.path().join("run/containerd/containerd.sock"), |call| grpc(call, READY, "0"));
+    fs::create_dir(host.path().join("run/crio")).unwrap();
+    drop(blocking::UnixListener::bind(host.path().join("run/crio/crio.sock")).unwrap());
+    assert_eq!(on(&host, "timeout=30s").await, fail("ConnectionRefused: /run/crio/crio.sock"));
+}

@@ -1,0 +1,159 @@
+//! The HTTP checks against real sockets, one for each way in which a server can fail.
+
+use crate::support::{PATIENCE, Server, check, fail, hang};
+use nodegate_local_checks::http::{HttpError, Prober};
+use nodegate_readiness::Outcome;
+use socket2::SockRef;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+async fn kubelet(server: &Server) -> Outcome {
+    check("kubelet", &server.url(), "30s").await
+}
+
+fn response(status: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok")
+}
+
+#[tokio::test]
+async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
+    let server = Server::saying(response("200 OK"));
+    assert_eq!(kubelet(&server).await, Outcome::Pass);
+    let version = env!("CARGO_PKG_VERSION");
+    let request = server.last_request.lock().unwrap().clone();
+    let expected = format!(
+        "GET /healthz HTTP/1.1\r\nhost: {}\r\nuser-agent: nodegate/{version}\r\naccept: */*\r\nconnection: close\r\n\r\n",
+        server.address
+    );
+    assert_eq!(request, expected);
+    let old = Server::saying("HTTP/1.0 200 OK\r\n\r\nok");
+    assert_eq!(kubelet(&old).await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn each_check_has_its_own_idea_of_a_good_status() {
+    for (status, is_kubelet, is_router) in [
+        ("200 OK", Outcome::Pass, Outcome::Pass),
+        ("204 No Content", fail("HTTP 204"), Outcome::Pass),
+        ("302 Found", fail("HTTP 302"), fail("HTTP 302")),
+        ("503 Service Unavailable", fail("HTTP 503"), fail("HTTP 503")),
+    ] {
+        let server = Server::saying(response(status));
+        assert_eq!(kubelet(&server).await, is_kubelet, "{status}");
+        assert_eq!(check("okd_router_1936", &server.url(), "30s").await, is_router, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn each_way_to_break_off_has_its_own_reason() {
+    let unbound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let url = format!("http://{unbound}/").parse().unwrap();
+    assert_eq!(check("kubelet", &url, "30s").await, fail("ConnectionRefused"));
+
+    let reset = |stream: &mut std::net::TcpStream| {
+        SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
+    };
+    assert_eq!(kubelet(&Server::start(reset)).await, fail("ConnectionReset"));
+    assert_eq!(kubelet(&Server::saying("")).await, fail("ConnectionClosed"));
+    assert_eq!(kubelet(&Server::saying("HTTP/1.1 200 O")).await, fail("ConnectionClosed"));
+    assert_eq!(kubelet(&Server::saying("SSH-2.0-OpenSSH_9.6\r\n")).await, fail("MalformedResponse"));
+    assert_eq!(kubelet(&Server::saying([0x15, 3, 1, 0, 2, 2, 0x46])).await, fail("MalformedResponse"));
+}
+
+#[tokio::test]
+async fn headers_without_end_are_not_read() {
+    let mut long = "HTTP/1.1 200 OK\r\n".to_owned();
+    for n in 0..20 {
+        write!(long, "X-{n}: {}\r\n", "a".repeat(1000)).unwrap();
+    }
+    long.push_str("\r\n");
+    assert_eq!(kubelet(&Server::saying(long)).await, fail("HeadersTooLarge"));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(500));
+    assert_eq!(kubelet(&Server::saying(many)).await, fail("HeadersTooLarge"));
+    let endless = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nX: "));
+        while stream.write_all(&[b'a'; 4096]).is_ok() {}
+    });
+    assert_eq!(kubelet(&endless).await, fail("HeadersTooLarge"));
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_fails_by_the_timeout() {
+    let silent = Server::start(hang);
+    assert_eq!(check("kubelet", &silent.url(), "100ms").await, fail("Timeout after 100ms"));
+    let slow_head = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200"));
+        hang(stream);
+    });
+    assert_eq!(check("kubelet", &slow_head.url(), "100ms").await, fail("Timeout after 100ms"));
+}
+
+fn endless() -> Server {
+    Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    })
+}
+
+fn slow_body() -> Server {
+    Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
+        hang(stream);
+    })
+}
+
+#[tokio::test]
+async fn a_body_that_nobody_needs_is_not_waited_for() {
+    assert_eq!(kubelet(&endless()).await, Outcome::Pass);
+    assert_eq!(kubelet(&slow_body()).await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn a_body_is_read_as_far_as_it_is_wanted() {
+    let prober = Prober::new(Server::saying(response("503 Service Unavailable")).url());
+    let reply = prober.reply().await.unwrap();
+    assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
+
+    let reply = Prober::new(endless().url()).reply().await.unwrap();
+    assert_eq!(reply.body.len(), 64 * 1024);
+
+    let slow = Prober::new(slow_body().url());
+    assert!(tokio::time::timeout(Duration::from_millis(100), slow.reply()).await.is_err());
+
+    let cut = Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
+    assert!(matches!(Prober::new(cut.url()).reply().await, Err(HttpError::Closed)));
+    let garbage = Server::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+    assert!(matches!(Prober::new(garbage.url()).reply().await, Err(HttpError::Malformed)));
+    let reset = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
+        SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let error = Prober::new(reset.url()).reply().await.unwrap_err();
+    assert!(matches!(error, HttpError::Reset), "{error}");
+}
+
+#[tokio::test]
+async fn names_are_resolved_and_a_bad_one_is_named() {
+    let server = Server::saying(response("200 OK"));
+    let url = format!("http://localhost:{}/", server.address.port()).parse().unwrap();
+    assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
+    let bad = Prober::new("http://nowhere.invalid/".parse().unwrap());
+    let outcome = tokio::time::timeout(PATIENCE, bad.status()).await.unwrap();
+    let reason = outcome.unwrap_err().to_string();
+    assert!(reason.starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
+}
+
+#[tokio::test]
+async fn a_dropped_request_closes_its_connection() {
+    let (tell, closed) = tokio::sync::oneshot::channel();
+    let tell = std::sync::Mutex::new(Some(tell));
+    let server = Server::start(move |stream| {
+        hang(stream);
+        tell.lock().unwrap().take().unwrap().send(()).unwrap();
+    });
+    let prober = Prober::new(server.url());
+    assert!(tokio::time::timeout(Duration::from_millis(100), prober.status()).await.is_err());
+    tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
+}

@@ -1,0 +1,161 @@
+//! kube-proxy as it comes, works, gets stuck and goes. Its answers are served as each release writes them.
+
+use crate::support::{Server, World, check, fail, hang, log_of};
+use nodegate_local_checks::{HostRoot, Probes, Settings};
+use nodegate_readiness::Outcome;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tokio::runtime::Handle;
+
+const HEALTHY: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-01T00:00:00Z","healthy":true}}}"#;
+
+fn answer(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+async fn says(status: &str, body: &str) -> Outcome {
+    let server = Server::saying(answer(status, body));
+    check("kube_proxy", &server.url(), "30s").await
+}
+
+#[tokio::test]
+async fn each_release_is_understood() {
+    let of_1_10 = r#"{"lastUpdated": "2018-04-25 15:44:17.741603142 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:44:20.1 +0000 UTC m=+32.4"}"#;
+    let of_1_28 = r#"{"lastUpdated": "2024-01-01 00:00:00.1 +0000 UTC m=+9.1","currentTime": "2024-01-01 00:00:00.1 +0000 UTC m=+9.1", "nodeEligible": true}"#;
+    for body in [of_1_10, of_1_28, HEALTHY] {
+        assert_eq!(says("200 OK", body).await, Outcome::Pass, "{body}");
+    }
+    let unavailable = "503 Service Unavailable";
+    let leaving = of_1_28.replace("true", "false");
+    assert_eq!(says(unavailable, &leaving).await, Outcome::Draining("NodeNotEligible".to_owned()));
+    let stuck = r#"{"lastUpdated": "2018-04-25 15:44:17 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:45:30 +0000 UTC m=+103.0"}"#;
+    assert_eq!(says(unavailable, stuck).await, fail("NotSynced for 73s"));
+    let stale = stuck.replace("m=+103.0", "m=+330.0");
+    assert_eq!(says("200 OK", &stale).await, fail("Stale: last updated 300s ago"));
+    let stuck = HEALTHY.replace(r#""healthy":true"#, r#""healthy":false"#);
+    assert_eq!(says(unavailable, &stuck).await, fail("NotSynced: IPv4 for 97445s"));
+}
+
+#[tokio::test]
+async fn what_is_no_kube_proxy_fails_by_what_it_did() {
+    assert_eq!(says("200 OK", "ok").await, fail("MalformedJSON"));
+    assert_eq!(says("404 Not Found", "404 page not found").await, fail("HTTP 404"));
+    assert_eq!(check("kube_proxy", &Server::saying("").url(), "30s").await, fail("ConnectionClosed"));
+    let slow = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"));
+        hang(stream);
+    });
+    assert_eq!(check("kube_proxy", &slow.url(), "100ms").await, fail("Timeout after 100ms"));
+    let endless = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
+        while stream.write_all(&[b' '; 4096]).is_ok() {}
+    });
+    assert_eq!(check("kube_proxy", &endless.url(), "30s").await, fail("MalformedJSON"));
+}
+
+/// Something on kube-proxy's port that can be ended, after which the port refuses.
+struct Port {
+    address: SocketAddr,
+    closing: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Port {
+    fn open(address: SocketAddr, answers: bool) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = Arc::new(AtomicBool::new(false));
+        let closed = Arc::clone(&closing);
+        let thread = std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                if answers {
+                    drop(stream.read(&mut [0; 1024]));
+                    drop(stream.write_all(answer("200 OK", HEALTHY).as_bytes()));
+                } else {
+                    // Until the other side gives up.
+                    drop(std::io::copy(&mut stream, &mut std::io::sink()));
+                }
+            }
+        });
+        Self { address, closing, thread }
+    }
+
+    fn close(self) {
+        self.closing.store(true, Ordering::SeqCst);
+        drop(std::net::TcpStream::connect(self.address));
+        self.thread.join().unwrap();
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+fn watching(address: SocketAddr, timeout: &str) -> World {
+    let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
+    let settings = Settings::parse(&[setting]).unwrap();
+    World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
+}
+
+/// What a port means that was never open, on this machine.
+fn never_there() -> Outcome {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    if seconds >= 300.0 {
+        return Outcome::Pass;
+    }
+    fail("NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m")
+}
+
+#[tokio::test]
+async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed() {
+    let (log, _guard) = log_of();
+    let address = free_address();
+    let world = watching(address, "30s");
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
+    let first = world.result("kube_proxy").unwrap().at;
+    world
+        .until("some more runs", |world| {
+            world.result("kube_proxy").unwrap().at.since(first).as_millis() > 500
+        })
+        .await;
+    assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
+    assert_eq!(log.lines_with("not deployed"), 1, "one warning, not one a run");
+
+    let running = Port::open(address, true);
+    let opened = world.result("kube_proxy").unwrap().at;
+    world
+        .until("two more runs", |world| {
+            world.result("kube_proxy").unwrap().at.since(opened).as_millis() > 250
+        })
+        .await;
+    assert_eq!(world.outcome("kube_proxy"), Some(Outcome::Pass));
+    running.close();
+    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
+    let again = Port::open(address, true);
+    world.until("it is back", |world| world.outcome("kube_proxy") == Some(Outcome::Pass)).await;
+    again.close();
+    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
+    assert_eq!(log.lines_with("not deployed"), 1);
+}
+
+#[tokio::test]
+async fn one_that_only_ever_hung_was_there_too() {
+    let address = free_address();
+    let silent = Port::open(address, false);
+    let world = watching(address, "100ms");
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("kube_proxy"), Some(fail("Timeout after 100ms")));
+    silent.close();
+    world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;
+}

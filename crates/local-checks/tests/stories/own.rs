@@ -1,0 +1,122 @@
+//! The checks that ask a URL or a port: each way to fail has the same reason in each of them.
+
+use crate::support::{PATIENCE, Server, World, fail, hang};
+use nodegate_local_checks::{HostRoot, OwnChecks, Probes, Settings};
+use nodegate_readiness::Outcome;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Every check that asks a URL, each asking this one.
+const ASKING: [&str; 4] = ["kubelet", "okd_router_1936", "kube_proxy", "http:mine"];
+
+async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
+    let mut own = OwnChecks::default();
+    let setting = if let Some(name) = name.strip_prefix("http:") {
+        own.add_http(&format!("{name}={url}")).unwrap();
+        format!("http:{name}:timeout={timeout}")
+    } else {
+        format!("{name}:timeout={timeout},url={url}")
+    };
+    let settings = Settings::parse_with(&[setting], &own).unwrap();
+    let probes = Probes::new(&settings, &HostRoot::default()).with_own(&own, &settings);
+    let world = World::start(&probes, &Handle::current(), &[]);
+    world.activate(name).await;
+    world.outcome(name).unwrap()
+}
+
+async fn all_say(server: &Server, timeout: &str, expected: Outcome) {
+    for name in ASKING {
+        assert_eq!(outcome(name, &server.url().to_string(), timeout).await, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn each_way_to_fail_has_the_same_reason_everywhere() {
+    let reset = |stream: &mut TcpStream| SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
+    let mut huge = "HTTP/1.1 200 OK\r\n".to_owned();
+    for n in 0..20 {
+        write!(huge, "X-{n}: {}\r\n", "a".repeat(1000)).unwrap();
+    }
+    let unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let moved = "HTTP/1.1 301 Moved Permanently\r\nLocation: /\r\nContent-Length: 0\r\n\r\n";
+    all_say(&Server::saying(unavailable), "30s", fail("HTTP 503")).await;
+    all_say(&Server::saying(moved), "30s", fail("HTTP 301")).await;
+    all_say(&Server::start(reset), "30s", fail("ConnectionReset")).await;
+    all_say(&Server::saying(""), "30s", fail("ConnectionClosed")).await;
+    all_say(&Server::saying("+PONG\r\n"), "30s", fail("MalformedResponse")).await;
+    all_say(&Server::saying(huge + "\r\n"), "30s", fail("HeadersTooLarge")).await;
+    all_say(&Server::start(hang), "100ms", fail("Timeout after 100ms")).await;
+}
+
+#[tokio::test]
+async fn nothing_listens() {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    for name in ["kubelet", "okd_router_1936", "http:mine"] {
+        assert_eq!(
+            outcome(name, &format!("http://{address}/"), "30s").await,
+            fail("ConnectionRefused"),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_own_check_takes_any_2xx_and_reads_no_body() {
+    let body = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nno");
+    for status in ["200 OK", "204 No Content", "299 Whatever"] {
+        let url = Server::saying(body(status)).url().to_string();
+        assert_eq!(outcome("http:mine", &url, "30s").await, Outcome::Pass, "{status}");
+    }
+    let endless = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    });
+    let slow = Server::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
+        hang(stream);
+    });
+    for name in ["okd_router_1936", "http:mine"] {
+        assert_eq!(outcome(name, &endless.url().to_string(), "30s").await, Outcome::Pass, "{name}");
+        assert_eq!(outcome(name, &slow.url().to_string(), "30s").await, Outcome::Pass, "{name}");
+    }
+}
+
+async fn tcp(target: &str, timeout: &str) -> Outcome {
+    let mut own = OwnChecks::default();
+    own.add_tcp(&format!("db={target}")).unwrap();
+    let settings = Settings::parse_with(&[format!("tcp:db:timeout={timeout}")], &own).unwrap();
+    let world = World::start(&Probes::none().with_own(&own, &settings), &Handle::current(), &[]);
+    world.activate("tcp:db").await;
+    world.outcome("tcp:db").unwrap()
+}
+
+#[tokio::test]
+async fn a_port_that_takes_connections_passes_whatever_it_says() {
+    let server = Server::start(hang);
+    assert_eq!(tcp(&server.address.to_string(), "30s").await, Outcome::Pass);
+    assert_eq!(tcp(&format!("localhost:{}", server.address.port()), "30s").await, Outcome::Pass);
+    let ipv6 = TcpListener::bind("[::1]:0").unwrap();
+    assert_eq!(tcp(&ipv6.local_addr().unwrap().to_string(), "30s").await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn a_port_that_takes_none_fails_by_how() {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    assert_eq!(tcp(&closed.to_string(), "30s").await, fail("ConnectionRefused"));
+    let unresolved = tokio::time::timeout(PATIENCE, tcp("nowhere.invalid:80", "30s")).await.unwrap();
+    let reason = unresolved.reason().unwrap().to_owned();
+    assert!(reason.starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
+    // A queue that is full drops what comes, as a firewall does.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let waiting: Vec<_> =
+        (0..4).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()).collect();
+    assert!(waiting.len() < 4, "the queue is never full");
+    assert_eq!(tcp(&address.to_string(), "200ms").await, fail("Timeout after 200ms"));
+}

@@ -1,0 +1,348 @@
+//! Checks as they live: started, damped, shared, stopped.
+
+use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
+use futures::FutureExt;
+use futures::future::join_all;
+use nodegate_local_checks::http::Prober;
+use nodegate_local_checks::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
+use nodegate_readiness::{LocalResult, Outcome, Query};
+use std::io::{ErrorKind, Read};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::{advance, sleep};
+
+struct StatusOf(Prober);
+
+impl Probe for StatusOf {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async { self.0.status().await.map_or_else(Outcome::from, |_| Outcome::Pass) })
+    }
+}
+
+fn asking(server: &Server) -> Arc<dyn Probe> {
+    Arc::new(StatusOf(Prober::new(server.url())))
+}
+
+fn ok() -> Server {
+    Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_eager_checks_run_before_they_are_asked_for() {
+    let (probe, runs) = Scripted::probe(|_| Outcome::Pass);
+    let (lazy, lazy_runs) = Scripted::probe(|_| Outcome::Pass);
+    let probes = Probes::none().with("eager", every(1000, 100), probe).with("lazy", every(1000, 100), lazy);
+    let world = World::start(&probes, &Handle::current(), &["eager"]);
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("eager"), Some(Outcome::Pass));
+    sleep(Duration::from_hours(1)).await;
+    let runs = runs.load(Ordering::SeqCst);
+    assert!((3600..=3602).contains(&runs), "an eager check never stops: {runs} runs in an hour");
+    assert_eq!((lazy_runs.load(Ordering::SeqCst), world.outcome("lazy")), (0, None));
+}
+
+#[tokio::test]
+async fn the_first_use_waits_for_the_first_result() {
+    let server = ok();
+    let probes = Probes::none().with("web", every(60_000, 30_000), asking(&server));
+    let world = World::start(&probes, &Handle::current(), &[]);
+    assert_eq!((server.connections(), world.outcome("web")), (0, None));
+    world.activate("web").await;
+    assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
+    assert!(world.activate("web").now_or_never().is_some(), "a valid result is not waited for");
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn requests_at_the_same_time_share_one_run() {
+    let server = ok();
+    let probes = Probes::none().with("web", every(60_000, 30_000), asking(&server));
+    let world = World::start(&probes, &Handle::current(), &[]);
+    join_all((0..50).map(|_| world.activate("web"))).await;
+    assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
+}
+
+#[test]
+fn requests_wait_on_another_runtime_than_the_checks_run_on() {
+    let background = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
+    let probes = Probes::none().with("a", every(60_000, 30_000), probe);
+    let world = World::start(&probes, background.handle(), &[]);
+    let requests = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || background.block_on(stopped));
+    requests.block_on(world.activate("a"));
+    assert_eq!(world.outcome("a"), Some(Outcome::Pass));
+    drop(stop);
+    drop(thread.join().unwrap());
+}
+
+#[test]
+fn a_background_that_is_stuck_holds_no_request() {
+    let never_driven = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
+    let probes = Probes::none().with("a", every(1000, 1000), probe);
+    let requests =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    requests.block_on(async {
+        let world = World::start(&probes, never_driven.handle(), &[]);
+        world.activate("a").await;
+        assert_eq!(world.outcome("a"), None);
+    });
+}
+
+/// Whether the other side still holds this connection open.
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        match stream.read(&mut [0; 256]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_never_asked_twice_at_once() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming().flatten() {
+            open.retain_mut(is_open);
+            open.push(stream);
+            if tell.send(open.len()).is_err() {
+                return;
+            }
+        }
+    });
+    let probe = Arc::new(StatusOf(Prober::new(url)));
+    let world = World::start(&Probes::none().with("web", every(5, 20), probe), &Handle::current(), &["web"]);
+    for _ in 0..20 {
+        assert_eq!(told.recv().await, Some(1), "connections open at once");
+    }
+    assert_eq!(world.outcome("web"), Some(fail("Timeout after 20ms")));
+}
+
+/// Counts its runs in flight, and never comes to an end.
+#[derive(Default)]
+struct Endless {
+    inside: Arc<Mutex<(usize, usize)>>,
+}
+
+struct Inside(Arc<Mutex<(usize, usize)>>);
+
+impl Inside {
+    fn enter(inside: &Arc<Mutex<(usize, usize)>>) -> Self {
+        let mut counts = inside.lock().unwrap();
+        counts.0 += 1;
+        counts.1 += 1;
+        assert_eq!(counts.0, 1, "two runs in flight");
+        Self(Arc::clone(inside))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().0 -= 1;
+    }
+}
+
+impl Probe for Endless {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            let _guard = Inside::enter(&self.inside);
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_runs_skip_intervals_instead_of_piling_up() {
+    let probe = Endless::default();
+    let inside = Arc::clone(&probe.inside);
+    let probes = Probes::none().with("stuck", every(1000, 2500), Arc::new(probe));
+    let world = World::start(&probes, &Handle::current(), &["stuck"]);
+    world.runner.eager_ready().await;
+    sleep(Duration::from_mins(5)).await;
+    let started = inside.lock().unwrap().1;
+    assert!((99..=101).contains(&started), "a run every three seconds, not {started} in 300");
+    let LocalResult { outcome, duration, .. } = world.result("stuck").unwrap();
+    assert_eq!(outcome, fail("Timeout after 2s 500ms"));
+    assert!(duration >= Duration::from_millis(2500));
+    drop(world);
+    tokio::task::yield_now().await;
+    assert_eq!(inside.lock().unwrap().0, 0, "a dropped runner drops its runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rise_and_fall_count_runs() {
+    let script = [true, false, true, false, false, true, true, true];
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let (probe, _) = Scripted::probe(move |run| {
+        let _ = tell.send(run);
+        if *script.get(run).unwrap_or(&true) { Outcome::Pass } else { fail("HTTP 503") }
+    });
+    let (rise, fall) = (NonZeroU32::new(3).unwrap(), NonZeroU32::new(2).unwrap());
+    let timing = Timing { rise, fall, ..every(1000, 500) };
+    let world = World::start(&Probes::none().with("x", timing, probe), &Handle::current(), &["x"]);
+    let mut shown = Vec::new();
+    for _ in script {
+        told.recv().await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+        shown.push(world.outcome("x").unwrap().passed());
+    }
+    assert_eq!(shown, [true, true, true, true, false, false, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_changes_are_logged() {
+    let (log, _guard) = log_of();
+    let (probe, _) = Scripted::probe(|run| match run {
+        10..20 => fail(&format!("Hung for {run}s")),
+        20..30 => Outcome::Draining("NodeNotEligible".to_owned()),
+        _ => Outcome::Pass,
+    });
+    let probes = Probes::none().with("x", every(1000, 500), probe);
+    let _world = World::start(&probes, &Handle::current(), &["x"]);
+    sleep(Duration::from_mins(10)).await;
+    let expected = r#" INFO local check passes check="x"
+ WARN local check fails check="x" reason="Hung for 10s"
+ INFO local check drains check="x" reason="NodeNotEligible"
+ INFO local check passes check="x"
+"#;
+    assert_eq!(log.text(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_good_until_the_next_must_have_come() {
+    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
+    let world = World::start(&Probes::none().with("x", every(5000, 2000), probe), &Handle::current(), &["x"]);
+    world.runner.eager_ready().await;
+    let result = world.result("x").unwrap();
+    assert_eq!(result.good_until.since(result.at), Duration::from_secs(8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_stops_when_nobody_asks_and_starts_again_when_somebody_does() {
+    let (probe, runs) = Scripted::probe(|_| Outcome::Pass);
+    let idle = Duration::from_mins(10);
+    let not_quite = Duration::from_secs(570);
+    let probes = Probes::none().with("x", every(5000, 1000), probe).with_idle(idle);
+    let world = World::start(&probes, &Handle::current(), &[]);
+    let timeline = nodegate_readiness::Timeline::new(tokio::time::Instant::now().into_std());
+    world.activate("x").await;
+    // Asked for in the meantime, it goes on beyond the ten minutes.
+    sleep(not_quite).await;
+    let query = Query::parse("check=x", world.board.catalog()).unwrap();
+    let now = timeline.at(tokio::time::Instant::now().into_std());
+    world.board.answer("check=x", &query, now);
+    sleep(not_quite).await;
+    assert_eq!(world.outcome("x"), Some(Outcome::Pass));
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(world.outcome("x"), None);
+    let stopped_after = runs.load(Ordering::SeqCst);
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!(runs.load(Ordering::SeqCst), stopped_after);
+    world.activate("x").await;
+    assert_eq!(world.outcome("x"), Some(Outcome::Pass));
+    sleep(Duration::from_mins(1)).await;
+    assert!(runs.load(Ordering::SeqCst) > stopped_after + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_probe_fails_and_goes_on() {
+    let (probe, runs) = Scripted::probe(|run| {
+        assert!(run >= 3, "on purpose");
+        Outcome::Pass
+    });
+    let world = World::start(&Probes::none().with("x", every(1000, 500), probe), &Handle::current(), &["x"]);
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("x"), Some(fail("Panicked")));
+    sleep(Duration::from_secs(5)).await;
+    assert!(runs.load(Ordering::SeqCst) > 3);
+    assert_eq!(world.outcome("x"), Some(Outcome::Pass));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_reason_is_cut_at_a_character() {
+    let (probe, _) = Scripted::probe(|_| Outcome::Draining("ä".repeat(1000)));
+    let world = World::start(&Probes::none().with("x", every(1000, 500), probe), &Handle::current(), &["x"]);
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("x"), Some(Outcome::Draining("ä".repeat(128) + "…")));
+}
+
+/// A `statvfs` on a mount that is dead until it is revived.
+struct DeadMount {
+    dedicated: Dedicated,
+    alive: Arc<(Mutex<bool>, Condvar)>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Probe for DeadMount {
+    fn run(&self) -> Run<'_> {
+        let (alive, calls) = (Arc::clone(&self.alive), Arc::clone(&self.calls));
+        let call = move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let (lock, changed) = &*alive;
+            drop(changed.wait_while(lock.lock().unwrap(), |alive| !*alive).unwrap());
+            Outcome::Pass
+        };
+        Box::pin(async { self.dedicated.run(call).await.unwrap_or_else(Outcome::from) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_mount_costs_one_thread_and_says_how_long() {
+    let alive = Arc::new((Mutex::new(false), Condvar::new()));
+    let probe = DeadMount {
+        dedicated: Dedicated::new("dead-mount"),
+        alive: Arc::clone(&alive),
+        calls: Arc::default(),
+    };
+    let calls = Arc::clone(&probe.calls);
+    let probes = Probes::none().with("disk", every(5000, 2000), Arc::new(probe));
+    let world = World::start(&probes, &Handle::current(), &["disk"]);
+    world.runner.eager_ready().await;
+    assert_eq!(world.outcome("disk"), Some(fail("Timeout after 2s")));
+    for _ in 0..100 {
+        advance(Duration::from_secs(5)).await;
+        sleep(Duration::from_millis(1)).await;
+    }
+    let stuck = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "dead-mount").count()
+    };
+    world.until("the call has begun", |_| calls.load(Ordering::SeqCst) > 0).await;
+    assert_eq!((stuck(), calls.load(Ordering::SeqCst)), (1, 1));
+    let outcome = world.outcome("disk").unwrap();
+    let reason = outcome.reason().unwrap();
+    let seconds = reason.strip_prefix("Hung for ").and_then(|rest| rest.strip_suffix('s')).unwrap();
+    assert!(seconds.parse::<u64>().unwrap() > 400, "{reason}");
+    *alive.0.lock().unwrap() = true;
+    alive.1.notify_all();
+    let passes = |world: &World| world.outcome("disk") == Some(Outcome::Pass);
+    world.until("the mount is back", passes).await;
+}
+
+#[tokio::test]
+async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
+    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
+    let world = World::start(&Probes::none().with("x", every(1000, 30_000), probe), &Handle::current(), &[]);
+    world.activate("node_ready").await;
+    assert_eq!(
+        Probes::new(&Settings::default(), &HostRoot::default()).local_checks().len(),
+        nodegate_local_checks::registry::known().len()
+    );
+    let waiting = world.runner.activate(&[world.id("x")]);
+    drop(world);
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+}

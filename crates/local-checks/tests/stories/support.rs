@@ -1,0 +1,187 @@
+//! A server that misbehaves in one given way, probes that do as they are told, and a board to look at.
+
+use nodegate_local_checks::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
+use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Timeline};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Far more than anything here takes; only a broken test waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers each connection with `answer`, on threads of their own.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicUsize>,
+    pub(crate) last_request: Arc<Mutex<String>>,
+}
+
+impl Server {
+    pub(crate) fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            connections: Arc::default(),
+            last_request: Arc::default(),
+        };
+        let answer = Arc::new(answer);
+        let connections = Arc::clone(&server.connections);
+        let last_request = Arc::clone(&server.last_request);
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                connections.fetch_add(1, Ordering::SeqCst);
+                let (answer, last_request) = (Arc::clone(&answer), Arc::clone(&last_request));
+                thread::spawn(move || {
+                    *last_request.lock().unwrap() = read_request(&mut stream);
+                    answer(&mut stream);
+                });
+            }
+        });
+        server
+    }
+
+    /// One that says these bytes and closes.
+    pub(crate) fn saying(bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        Self::start(move |stream| drop(stream.write_all(&bytes)))
+    }
+
+    pub(crate) fn url(&self) -> HttpUrl {
+        format!("http://{}/healthz", self.address).parse().unwrap()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+        request.push(byte[0]);
+    }
+    String::from_utf8(request).unwrap()
+}
+
+/// Waits until the other side has gone.
+pub(crate) fn hang(stream: &mut TcpStream) {
+    drop(stream.read(&mut [0]));
+}
+
+/// A probe made of a closure that gives the outcome of the n-th run.
+pub(crate) struct Scripted<F> {
+    pub(crate) runs: Arc<AtomicUsize>,
+    pub(crate) script: F,
+}
+
+impl<F: Fn(usize) -> Outcome + Send + Sync + 'static> Scripted<F> {
+    pub(crate) fn probe(script: F) -> (Arc<dyn Probe>, Arc<AtomicUsize>) {
+        let runs = Arc::new(AtomicUsize::new(0));
+        (Arc::new(Self { runs: Arc::clone(&runs), script }), runs)
+    }
+}
+
+impl<F: Fn(usize) -> Outcome + Send + Sync> Probe for Scripted<F> {
+    fn run(&self) -> Run<'_> {
+        let run = self.runs.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move { (self.script)(run) })
+    }
+}
+
+/// A runner with its board.
+pub(crate) struct World {
+    pub(crate) board: Arc<Board>,
+    pub(crate) runner: Arc<Runner>,
+}
+
+impl World {
+    pub(crate) fn start(probes: &Probes, handle: &Handle, eager: &[&str]) -> Self {
+        let catalog = Catalog::new(probes.local_checks());
+        let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
+        let board = Arc::new(board);
+        let timeline = Timeline::new(tokio::time::Instant::now().into_std());
+        let runner = probes.start(&board, timeline, handle, &eager);
+        Self { board, runner }
+    }
+
+    pub(crate) fn id(&self, name: &str) -> CheckId {
+        self.board.catalog().find(name).unwrap()
+    }
+
+    pub(crate) fn result(&self, name: &str) -> Option<LocalResult> {
+        self.board.published().state.local_result(self.board.catalog(), self.id(name)).cloned()
+    }
+
+    pub(crate) fn outcome(&self, name: &str) -> Option<Outcome> {
+        self.result(name).map(|result| result.outcome)
+    }
+
+    pub(crate) async fn activate(&self, name: &str) {
+        self.runner.activate(&[self.id(name)]).await;
+    }
+
+    /// Polls in real time, which a paused clock does not speed up.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// What the check of this name says of `url`, through the whole way from its settings to the board.
+pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
+    let settings = Settings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
+    let world = World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
+    world.activate(name).await;
+    world.outcome(name).unwrap()
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+/// Begins to collect; it ends when the guard is dropped.
+pub(crate) fn log_of() -> (Log, DefaultGuard) {
+    let log = Log::default();
+    let writer = log.clone();
+    let format = tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false);
+    (log, format.with_writer(move || writer.clone()).set_default())
+}
+
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    pub(crate) fn lines_with(&self, needle: &str) -> usize {
+        self.text().lines().filter(|line| line.contains(needle)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn every(interval_ms: u64, timeout_ms: u64) -> Timing {
+    Timing::new(Duration::from_millis(interval_ms), Duration::from_millis(timeout_ms))
+}
+
+pub(crate) fn fail(reason: &str) -> Outcome {
+    Outcome::Fail(reason.to_owned())
+}

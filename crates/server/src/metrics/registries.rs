@@ -1,0 +1,32 @@
+//! What `/metrics` has.
+
+use super::process::Process;
+use super::state::StateCollector;
+use nodegate_exposition::Format;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// All metric families.
+pub(crate) struct Registries {
+    own: Registry,
+    /// The `process_` families carry no prefix of ours: every dashboard knows them by these names.
+    process: Registry,
+}
+
+impl Registries {
+    pub(crate) fn new(state: StateCollector) -> Self {
+        let mut own = Registry::with_prefix("nodegate");
+        own.register_collector(Box::new(state));
+        let mut process = Registry::with_prefix("process");
+        process.register_collector(Box::new(Process));
+        Self { own, process }
+    }
+
+    pub(crate) fn own_mut(&mut self) -> &mut Registry {
+        &mut self.own
+    }
+
+    pub(crate) fn encode(&self, format: Format) -> Result<String, fmt::Error> {
+        format.encode(&[&self.own, &self.process])
+    }
+}
