@@ -52,7 +52,7 @@ pub(crate) fn cut_off_beside_a_healthy_one_without_leases() -> Row {
 
 /// Two API servers behind one address. The agent's connection is to the one that is cut off; the next is not.
 fn beside_a_healthy_one(cluster: Cluster) -> Row {
-    let healthy = cluster.sim.another_server().unwrap();
+    let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
     let balancer = balancer(&cluster, &healthy);
     let agent = Agent::start(NODE, &cluster.kubeconfig(), &[SYNCED]);
     agent.wait_ready();
