@@ -4,13 +4,12 @@
 //! on the background thread, so that a slow one of them can't delay an answer.
 
 use crate::ports::Ports;
-use crate::services::WatchedServices;
 use crate::settings::Settings;
-use crate::timekeeper;
+use crate::timer_task;
+use nodegate_local_checks::Runner;
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
-use nodegate_probes::Runner;
 use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
-use nodegate_server::{Activate, App, BindError, Metrics, ServeError, Wiring};
+use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,12 +56,11 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let runner = probes.start(&board, timeline, background.handle(), &always_running);
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
-    let mut app = App::new(Wiring {
+    let mut app = App::new(AppParts {
         board: board.clone(),
         timeline,
         beats: beats.clone(),
         activator: Arc::new(Activator(runner)),
-        services: Some(Arc::new(WatchedServices(board.clone()))),
         metrics,
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("NODEGATE_REVISION"),
@@ -79,10 +77,10 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         metrics: watch_metrics,
     });
     let (opened, open) = watch::channel(false);
-    let timekeeper = timekeeper::run(board.clone(), beats, timeline, open);
+    let timer_task = timer_task::run(board.clone(), beats, timeline, open);
     thread::Builder::new()
         .name("background".to_owned())
-        .spawn(move || forever(&background, in_background(watch, startup, timekeeper)))
+        .spawn(move || forever(&background, in_background(watch, startup, timer_task)))
         .map_err(starting("background thread"))?;
 
     runtime("server runtime")?.block_on(async {
@@ -124,13 +122,13 @@ fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + S
 async fn in_background(
     watch: Option<NodeWatch>,
     startup: watch::Sender<Startup>,
-    timekeeper: impl Future<Output = ()>,
+    timer_task: impl Future<Output = ()>,
 ) {
     match watch {
         Some(watch) => {
-            tokio::join!(watch.run(startup), timekeeper);
+            tokio::join!(watch.run(startup), timer_task);
         }
-        None => timekeeper.await,
+        None => timer_task.await,
     }
 }
 

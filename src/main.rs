@@ -5,10 +5,9 @@
 mod agent;
 mod args;
 mod ports;
-mod services;
 mod settings;
 mod status;
-mod timekeeper;
+mod timer_task;
 
 use clap::Parser;
 use clap::error::ErrorKind;

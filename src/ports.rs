@@ -1,6 +1,6 @@
 //! The ports that nodegate answers on.
 
-use nodegate_server::{AllowFrom, App, BindError, Limits, Listener, ServeError, bind};
+use nodegate_server::{AllowFrom, App, BindError, Limits, Listener, ServeError, ServeOptions, bind};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,10 +28,8 @@ pub(crate) struct Ports {
     http: Listener,
     agent: Option<Listener>,
     metrics: Option<Listener>,
-    /// What holds for all of them.
-    limits: Limits,
-    /// Those of the ports that load balancers ask.
-    health_limits: Limits,
+    /// How the ports that load balancers ask are served.
+    options: ServeOptions,
 }
 
 impl Ports {
@@ -48,7 +46,7 @@ impl Ports {
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;
         // With port 0 only the socket knows where it is.
-        let elsewhere = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+        let metrics_moved_to = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         // Last: a port that is shared gives its new connections to whoever was bound last, and if another one is taken this
         // process ends.
         let http = bind(settings.listen_address, settings.listen_port)?;
@@ -56,8 +54,7 @@ impl Ports {
             http,
             agent,
             metrics,
-            health_limits: Limits { allow_from: settings.allow_from, elsewhere, ..limits.clone() },
-            limits,
+            options: ServeOptions { allow_from: settings.allow_from, metrics_moved_to, limits },
         })
     }
 
@@ -68,7 +65,7 @@ impl Ports {
 
     /// Where the paths for people and for Prometheus are answered, if not there.
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
-        self.health_limits.elsewhere
+        self.options.metrics_moved_to
     }
 
     /// Serves until `shutdown` ends all of them.
@@ -82,14 +79,15 @@ impl Ports {
             shutdown.await;
             closing.send_replace(true);
         };
-        let Self { http, agent, metrics, limits, health_limits } = self;
+        let Self { http, agent, metrics, options } = self;
+        let metrics_options = ServeOptions { limits: options.limits, ..ServeOptions::default() };
         tokio::try_join!(
-            nodegate_server::serve(http, app.clone(), health_limits.clone(), shutdown),
-            also(agent, |agent| {
-                nodegate_server::serve_agent(agent, app.clone(), health_limits, ended(closed.clone()))
+            nodegate_server::serve(http, app.clone(), options.clone(), shutdown),
+            serve_if_bound(agent, |agent| {
+                nodegate_server::serve_agent_check(agent, app.clone(), options, until_closed(closed.clone()))
             }),
-            also(metrics, |metrics| {
-                nodegate_server::serve(metrics, app.clone(), limits, ended(closed.clone()))
+            serve_if_bound(metrics, |metrics| {
+                nodegate_server::serve(metrics, app.clone(), metrics_options, until_closed(closed.clone()))
             }),
         )?;
         Ok(())
@@ -97,7 +95,7 @@ impl Ports {
 }
 
 /// Serves a port that not every agent has.
-async fn also<F: Future<Output = Result<(), ServeError>>>(
+async fn serve_if_bound<F: Future<Output = Result<(), ServeError>>>(
     listener: Option<Listener>,
     serve: impl FnOnce(Listener) -> F,
 ) -> Result<(), ServeError> {
@@ -107,7 +105,7 @@ async fn also<F: Future<Output = Result<(), ServeError>>>(
     }
 }
 
-async fn ended(mut closing: watch::Receiver<bool>) {
+async fn until_closed(mut closing: watch::Receiver<bool>) {
     // The sender only goes away when HTTP has ended.
     let _ = closing.wait_for(|closing| *closing).await;
 }

@@ -2,9 +2,9 @@
 
 use crate::args::Args;
 use crate::ports::PortSettings;
-use crate::services::KUBE_PROXY;
+use nodegate_local_checks::{HostRoot, OwnChecks, Probes, Settings as ProbeSettings};
 use nodegate_logging::{LogFilter, LogFormat};
-use nodegate_probes::{HostRoot, OwnChecks, Probes, Settings as ProbeSettings};
+use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use std::fmt::Display;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use crate::load::{Connections, End, Load};
 use nodegate_readiness::{
     Beats, Board, Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy, Timeline,
 };
-use nodegate_server::{App, Limits, Metrics, NoLocalChecks, Wiring};
+use nodegate_server::{App, AppParts, Metrics, NoLocalChecks, ServeOptions};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
@@ -37,7 +37,7 @@ fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
     let mut served = Ok(());
     let counted = allocation_counter::measure(|| {
         let stopped = async { drop(stopped.await) };
-        served = runtime.block_on(nodegate_server::serve(listener, app, Limits::default(), stopped));
+        served = runtime.block_on(nodegate_server::serve(listener, app, ServeOptions::default(), stopped));
     });
     served?;
     client.join().map_err(|_| "the client panicked")??;
@@ -65,12 +65,11 @@ fn app() -> Result<App, Failure> {
     board.prove(Moment::default());
     board.set_node(Node::Present(facts), Moment::default(), SystemTime::now());
     board.open(Moment::default(), SystemTime::now());
-    Ok(App::new(Wiring {
+    Ok(App::new(AppParts {
         board: Arc::new(board),
         timeline,
         beats: Arc::new(Beats::new(Moment::default())),
         activator: Arc::new(NoLocalChecks),
-        services: None,
         metrics: Arc::new(Metrics::default()),
         version: env!("CARGO_PKG_VERSION"),
         revision: None,

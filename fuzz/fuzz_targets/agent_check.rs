@@ -3,7 +3,7 @@
 
 use nodegate_fuzz::{app, exchange, facts, run, selector};
 use nodegate_readiness::ConditionStatus;
-use nodegate_server::fuzzing::tell_agent;
+use nodegate_server::fuzzing::serve_agent_check;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = selector(data) else { return };
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     };
     let mut node = facts(status, &reason);
     node.unschedulable = cordoned;
-    let line = run(exchange(said, |socket| tell_agent(app(node), socket)));
+    let line = run(exchange(said, |socket| serve_agent_check(app(node), socket)));
     let line = String::from_utf8(line).expect("a line is text");
     assert_eq!(line.chars().filter(|c| c.is_control()).collect::<String>(), "\n", "one line: {line:?}");
     assert!(line.ends_with('\n') && line.chars().count() < 120, "{line:?}");

@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, run, said, selector};
-use nodegate_probes::fuzzing::{container_runtime, shown};
+use nodegate_local_checks::fuzzing::{container_runtime, shown};
 use nodegate_readiness::Verdict;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,7 @@
 //! A nameserver's bytes: an answer only if they say that they are one.
 #![no_main]
 
-use nodegate_probes::fuzzing::network::dns_answer;
+use nodegate_local_checks::fuzzing::network::dns_answer;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let answer = dns_answer(bytes);

@@ -4,7 +4,7 @@
 use nodegate_fuzz::{app, exchange, facts, run};
 use nodegate_readiness::ConditionStatus;
 use nodegate_server::App;
-use nodegate_server::fuzzing::converse;
+use nodegate_server::fuzzing::serve_http;
 use serde_json::Value;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let served = APP
         .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
-    let answer = run(exchange(bytes, |socket| converse(served, socket)));
+    let answer = run(exchange(bytes, |socket| serve_http(served, socket)));
     let mut rest = &answer[..];
     let mut responses = 0;
     while !rest.is_empty() {

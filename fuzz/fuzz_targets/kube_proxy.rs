@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, run, said, selector};
-use nodegate_probes::fuzzing::{kube_proxy, shown};
+use nodegate_local_checks::fuzzing::{kube_proxy, shown};
 use nodegate_readiness::{Outcome, Verdict};
 use serde::de::IgnoredAny;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! A mount table: no line more than there is, each as an independent reading says, and a path's mount is above it.
 #![no_main]
 
-use nodegate_probes::fuzzing::{Line, mounts};
+use nodegate_local_checks::fuzzing::{Line, mounts};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A `resolv.conf`: at most three nameservers, each an address of a line of its own, none twice.
 #![no_main]
 
-use nodegate_probes::fuzzing::network::nameservers;
+use nodegate_local_checks::fuzzing::network::nameservers;
 use std::net::IpAddr;
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_probes::fuzzing::network::{default_routes, netlink};
+use nodegate_local_checks::fuzzing::network::{default_routes, netlink};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = selector(data) else { return };

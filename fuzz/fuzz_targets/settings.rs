@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_probes::{HttpUrl, OwnChecks, Settings};
+use nodegate_local_checks::{HttpUrl, OwnChecks, Settings};
 use nodegate_readiness::rules::{ConditionRules, OnStale};
 use nodegate_readiness::{DrainSignals, ServiceName};
 use std::fmt::Display;

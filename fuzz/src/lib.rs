@@ -1,7 +1,8 @@
 //! What the fuzz targets share: inputs cut into parts, a board to answer from, and what holds for every answer.
 
 use nodegate_readiness::{
-    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
+    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceFacts,
+    ServiceName,
 };
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -133,30 +134,23 @@ pub async fn exchange<F: Future<Output = ()>>(bytes: &[u8], serve: impl FnOnce(T
 /// A server's app on a Node with these facts, just now read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     use nodegate_readiness::{Beats, Timeline};
-    use nodegate_server::{App, Metrics, NoLocalChecks, ServiceHealth, Services, Wiring};
+    use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
     use std::sync::Arc;
     use std::time::Instant;
-
-    struct Router;
-
-    impl Services for Router {
-        fn health(&self, namespace: &str, name: &str, _now: Moment) -> Option<ServiceHealth> {
-            let watched = (namespace, name) == ("ingress", "router");
-            watched.then_some(ServiceHealth { local_endpoints: 2, proxy_healthy: true })
-        }
-    }
 
     let timeline = Timeline::new(Instant::now());
     let board = board();
     board.prove(Moment::default());
     board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);
+    let router = ServiceFacts { local_endpoints: 2 };
+    board.prove_service(0, Moment::default());
+    board.set_service(0, &router, Moment::default(), SystemTime::UNIX_EPOCH);
     board.open(Moment::default(), SystemTime::UNIX_EPOCH);
-    Arc::new(App::new(Wiring {
+    Arc::new(App::new(AppParts {
         board: Arc::new(board),
         timeline,
         beats: Arc::new(Beats::new(Moment::default())),
         activator: Arc::new(NoLocalChecks),
-        services: Some(Arc::new(Router)),
         metrics: Arc::new(Metrics::default()),
         version: "1.2.3",
         revision: None,

@@ -72,6 +72,11 @@ pub struct Tools {
 }
 
 impl Tools {
+    /// Whether the template has the generated sections; one that can't be read now has not.
+    pub fn have_our_sections(&self) -> bool {
+        Applier::read_template(self.template.as_deref()).is_ok_and(|template| template.has_our_sections())
+    }
+
     /// Takes out what wants a port that the template, another file of HAProxy's or another program has, and tells what
     /// that was. `old` is the configuration in effect.
     pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {

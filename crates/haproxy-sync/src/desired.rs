@@ -66,8 +66,11 @@ pub struct LocalHealth {
 /// One port of one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frontend {
-    /// The name of the frontend and of its backend.
+    /// The frontend's own name; `frontend` in templates.
+    #[serde(rename = "frontend")]
     pub name: String,
+    /// The name of the backend that it leads to; no frontend has it, for HAProxy 3.3 and later refuse that.
+    pub backend: String,
     /// The Service's namespace.
     pub namespace: String,
     /// The Service's name.
@@ -141,7 +144,7 @@ impl Desired {
 
     /// Every server that has a state of its own, by the name of the backend.
     pub fn stateful(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(NODES_BACKEND).chain(self.local_backends().map(|frontend| frontend.name.as_str()))
+        std::iter::once(NODES_BACKEND).chain(self.local_backends().map(|frontend| frontend.backend.as_str()))
     }
 
     /// How many servers there are in all Services' backends.

@@ -62,7 +62,7 @@ async fn add(
         let state = desired.node(name).map_or(ServerState::Ready, |node| node.state);
         for frontend in &desired.frontends {
             let Some(line) = server_line(check, frontend, name) else { continue };
-            let path = format!("{}/{name}", frontend.name);
+            let path = format!("{}/{name}", frontend.backend);
             adds.push(format!("add server {path} {line}"));
             starts.push(format!("enable health {path}"));
             starts.push(format!("set server {path} state {}", state.word()));

@@ -2,6 +2,7 @@
 
 use crate::desired::Desired;
 use crate::facts::Facts;
+use crate::names::BACKEND_PREFIX;
 use crate::policy::MaxRemoval;
 use std::collections::BTreeSet;
 
@@ -75,14 +76,14 @@ pub fn removal(old: &str, desired: &Desired, max_removal: MaxRemoval) -> Option<
         match (words.next(), words.next()) {
             (Some("backend"), Some(name)) => backend = name,
             (Some("frontend" | "listen" | "defaults" | "global"), _) => backend = "",
-            (Some("server"), Some(name)) if backend.starts_with("k8s_") => {
+            (Some("server"), Some(name)) if backend.starts_with(BACKEND_PREFIX) => {
                 servers.insert((backend, name));
             }
             _ => {}
         }
     }
     let kept = |(backend, server): &&(&str, &str)| {
-        let at = desired.frontends.binary_search_by(|frontend| frontend.name.as_str().cmp(backend));
+        let at = desired.frontends.binary_search_by(|frontend| frontend.backend.as_str().cmp(backend));
         at.is_ok_and(|at| desired.frontends.get(at).is_some_and(|frontend| frontend.has(server)))
     };
     let gone = servers.len() - servers.iter().filter(kept).count();

@@ -39,6 +39,11 @@ impl Target {
 }
 
 impl Layout {
+    /// What an earlier run of ours would have left behind: the same backends.
+    pub fn guess(desired: Arc<Desired>, ours: bool) -> Self {
+        Self { desired, ours, ..Self::default() }
+    }
+
     /// The servers that follow a node's state, without those that track them.
     pub fn targets(&self, node: &str) -> Vec<Target> {
         let target =
@@ -54,7 +59,7 @@ impl Layout {
         }
         let local = self.desired.local_backends().filter(|frontend| frontend.has(node));
         std::iter::once(NODES_BACKEND)
-            .chain(local.map(|frontend| frontend.name.as_str()))
+            .chain(local.map(|frontend| frontend.backend.as_str()))
             .map(|backend| target(backend, true))
             .collect()
     }
@@ -65,6 +70,6 @@ impl Layout {
             .frontends
             .iter()
             .filter(move |frontend| frontend.has(node))
-            .map(|frontend| frontend.name.as_str())
+            .map(|frontend| frontend.backend.as_str())
     }
 }

@@ -9,6 +9,7 @@ use crate::desired::{Desired, ServerState};
 use crate::layout::{Layout, Target};
 use crate::metrics::Metrics;
 use crate::names::NODES_BACKEND;
+use crate::policy::Check;
 use crate::socket::{AskError, Runtime};
 use crate::state_file::{ServerLine, Servers, compose, parse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +44,7 @@ pub struct Mover {
     runtime: Option<Runtime>,
     state_file: Option<ConfigFile>,
     metrics: Arc<Metrics>,
-    agent_port: bool,
+    check: Check,
     /// Whom all that we remember was said to.
     heard_by: Option<(u64, u32)>,
     said: BTreeMap<Target, ServerState>,
@@ -59,14 +60,14 @@ impl Mover {
     pub fn new(
         runtime: Option<Runtime>,
         state_file: Option<ConfigFile>,
-        agent_port: bool,
+        check: Check,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             runtime,
             state_file,
             metrics,
-            agent_port,
+            check,
             heard_by: None,
             said: BTreeMap::new(),
             asked: None,
@@ -143,7 +144,7 @@ impl Mover {
     fn words(&self, target: &Target, state: ServerState) -> Vec<String> {
         let path = target.path();
         let set = format!("set server {path} state {}", state.word());
-        if !(target.agent && self.agent_port) {
+        if !(target.agent && self.check.agent_port.is_some()) {
             return vec![set];
         }
         match state {
@@ -188,7 +189,7 @@ impl Mover {
     /// What we must have said to a server that is in this state; none if it has to be said again. An agent is asked only
     /// while our word is "ready", so what is drained while its agent is asked was drained by the agent.
     fn word_behind(&self, target: &Target, line: &ServerLine) -> Option<ServerState> {
-        match (target.agent && self.agent_port, line.agent, line.state) {
+        match (target.agent && self.check.agent_port.is_some(), line.agent, line.state) {
             (true, true, ServerState::Ready | ServerState::Drain) => Some(ServerState::Ready),
             (true, true, ServerState::Maint) | (true, false, ServerState::Ready) => None,
             (_, _, state) => Some(state),
@@ -202,7 +203,12 @@ impl Mover {
         }
         let answer = runtime.ask("show backend").await?;
         let there: BTreeSet<&str> = answer.lines().map(str::trim).collect();
-        Ok(layout.desired.frontends.iter().filter(|frontend| !there.contains(frontend.name.as_str())).count())
+        Ok(layout
+            .desired
+            .frontends
+            .iter()
+            .filter(|frontend| !there.contains(frontend.backend.as_str()))
+            .count())
     }
 
     /// Reads the states of the servers that have one of their own.
@@ -254,7 +260,7 @@ impl Mover {
         {
             tracing::debug!(%error, "can't read the states of servers: saving what is known");
         }
-        let text = compose(desired, &self.live);
+        let text = compose(desired, &self.live, &self.check, layout.ours);
         if self.written.as_ref() == Some(&text) {
             return;
         }

@@ -3,6 +3,9 @@
 /// The backend whose servers are the nodes themselves; others track it.
 pub const NODES_BACKEND: &str = "nodegate_nodes";
 
+/// What the names of Services' backends begin with, and those of their frontends.
+pub const BACKEND_PREFIX: &str = "k8s_";
+
 /// Whether a name from the API is what the API server promises: a DNS subdomain (RFC 1123). Nothing else is ever written
 /// into a configuration, so no name can end a line or begin a keyword.
 pub fn is_dns_name(name: &str) -> bool {
@@ -12,9 +15,14 @@ pub fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && bytes.iter().all(|c| inner(*c)) && outer(bytes.first()) && outer(bytes.last())
 }
 
-/// The name of a Service port's frontend and backend. Neither part can hold an underscore, so no two are the same.
-pub fn section(namespace: &str, service: &str, port: u16) -> String {
-    format!("k8s_{namespace}_{service}_{port}")
+/// The name of a Service port's backend. Neither part can hold an underscore, so no two are the same.
+pub fn backend(namespace: &str, service: &str, port: u16) -> String {
+    format!("{BACKEND_PREFIX}{namespace}_{service}_{port}")
+}
+
+/// The name of the frontend that leads there. No port ends like this, so it is no backend's.
+pub fn frontend(backend: &str) -> String {
+    format!("{backend}_frontend")
 }
 
 #[cfg(test)]

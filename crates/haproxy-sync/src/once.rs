@@ -61,7 +61,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     report(&desired.problems);
     let tools = &setup.tools;
     let mut mover = new_mover(tools, Arc::new(Metrics::default()));
-    let guess = Layout { desired: Arc::new(desired.clone()), ours: true, ..Layout::default() };
+    let guess = Layout::guess(Arc::new(desired.clone()), tools.have_our_sections());
     mover.save(&desired, &guess, true).await;
     let mut applier = Applier::new(tools.clone());
     let applied = applier.settle(&desired, Reload::IF_NEEDED).await?;

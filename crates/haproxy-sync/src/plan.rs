@@ -3,7 +3,7 @@
 use crate::annotation::{Balance, Mode, WantedPort, for_port};
 use crate::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
 use crate::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use crate::names::{is_dns_name, section};
+use crate::names::{self, is_dns_name};
 use crate::policy::{LocalCheck, Policy};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     for service in services {
         planner.service(facts, service);
     }
-    planner.desired.frontends.sort_by(|a, b| a.name.cmp(&b.name));
+    planner.desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
     planner.desired.problems.sort();
     planner.desired
 }
@@ -166,8 +166,10 @@ impl Planner<'_> {
             balance = Balance::default();
             self.problem(&service.key(), "annotation", "balance uri needs mode http".to_owned());
         }
+        let backend = names::backend(&service.namespace, &service.name, port.port);
         Some(Frontend {
-            name: section(&service.namespace, &service.name, port.port),
+            name: names::frontend(&backend),
+            backend,
             namespace: service.namespace.clone(),
             service: service.name.clone(),
             service_port: port.port,

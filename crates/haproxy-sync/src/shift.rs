@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
         let layout = layouts.borrow_and_update().clone();
         let Some(layout) = layout else {
             // Nothing is known to run yet; if an earlier run of ours does, it has the same backends.
-            let guess = Layout { desired: now.clone(), ours: true, ..Layout::default() };
+            let guess = Layout::guess(now.clone(), shared.setup.tools.have_our_sections());
             shifter.mover.save(&now, &guess, asker.is_some()).await;
             continue;
         };
@@ -110,7 +110,7 @@ impl Shifter {
 /// A mover that knows nothing of HAProxy yet.
 pub(crate) fn new_mover(tools: &Tools, metrics: Arc<Metrics>) -> Mover {
     let state_file = tools.state_file.clone().map(ConfigFile::new);
-    Mover::new(tools.runtime.clone(), state_file, tools.policy.check.agent_port.is_some(), metrics)
+    Mover::new(tools.runtime.clone(), state_file, tools.policy.check.clone(), metrics)
 }
 
 #[cfg(test)]

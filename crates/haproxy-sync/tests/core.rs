@@ -11,13 +11,16 @@
 use nodegate_haproxy_sync::annotation::{Mode, SendProxy};
 use nodegate_haproxy_sync::desired::{Desired, Distance, ServerState};
 use nodegate_haproxy_sync::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::names::NODES_BACKEND;
 use nodegate_haproxy_sync::plan::plan;
 use nodegate_haproxy_sync::policy::{MaxRemoval, Policy};
-use nodegate_haproxy_sync::render::{Template, render};
+use nodegate_haproxy_sync::render::{DEFAULT_HEAD, Template, render};
+use nodegate_haproxy_sync::state_file::{Servers, compose};
 use nodegate_haproxy_sync::validate::validate;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Names and values as an honest user writes them, and as a hostile one does.
@@ -99,7 +102,13 @@ fn text(desired: &Desired) -> String {
 
 /// Every line that can come out, to the letter but for names, numbers and addresses.
 fn is_a_line_of_ours(line: &str) -> bool {
-    let first = ["mode tcp", "mode http", "hash-type consistent", "load-server-state-from-file local"];
+    let first = [
+        "mode tcp",
+        "mode http",
+        "hash-type consistent",
+        "load-server-state-from-file local",
+        "load-server-state-from-file none",
+    ];
     let words: Vec<&str> = line.split(' ').collect();
     let dns = |name: &str| nodegate_haproxy_sync::names::is_dns_name(name);
     let section = |name: &str| {
@@ -118,7 +127,8 @@ fn is_a_line_of_ours(line: &str) -> bool {
                     if key.split_once('/').is_some_and(|(a, b)| dns(a) && dns(b)) && number.parse::<u16>().is_ok())
                     }
             }
-            ["backend" | "frontend" | "default_backend", name] => section(name),
+            ["backend" | "default_backend", name] => section(name),
+            ["frontend", name] => name.strip_suffix("_frontend").is_some_and(section),
             ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
             [""] | ["server-state-file-name", "/s"] => true,
             ["bind", address, "v4v6"] => {
@@ -151,8 +161,10 @@ proptest! {
         let ports: BTreeSet<u16> = desired.frontends.iter().map(|frontend| frontend.port).collect();
         prop_assert_eq!(ports.len(), desired.frontends.len());
         prop_assert!(!ports.contains(&22) && !ports.contains(&0));
-        let names: BTreeSet<&str> = desired.frontends.iter().map(|frontend| frontend.name.as_str()).collect();
-        prop_assert_eq!(names.len(), desired.frontends.len());
+        // HAProxy 3.3 and later refuse a frontend and a backend of one name.
+        let names = desired.frontends.iter().flat_map(|frontend| [&frontend.name, &frontend.backend]);
+        let names: BTreeSet<&str> = names.map(String::as_str).chain([NODES_BACKEND]).collect();
+        prop_assert_eq!(names.len(), 2 * desired.frontends.len() + 1);
         prop_assert!(desired.frontends.iter().all(|f| f.servers.is_sorted_by(|a, b| a.name < b.name)));
         prop_assert!(desired.nodes.is_sorted_by(|a, b| a.name < b.name));
     }
@@ -273,12 +285,11 @@ fn the_distance_tells_what_it_takes() {
 fn a_template_places_the_sections_and_a_broken_one_says_where() {
     let desired = plan(&story(), &Policy::default());
     let check = Policy::default().check;
-    let own = "{% for f in frontends %}{{ f.name }}:{{ f.servers | length }} {% endfor %}\n{% include \"sections\" %}";
+    let own = "{% for f in frontends %}{{ f.frontend }}:{{ f.backend }}:{{ f.servers | length }} {% endfor %}\n{% include \"sections\" %}";
     let text = render(&Template::Jinja(own.to_owned()), &desired, &check, None).unwrap();
-    assert!(
-        text.starts_with("k8s_shop_local_8443:3 k8s_shop_web_443:3 k8s_shop_web_80:3 \n# --- Gen"),
-        "{text}"
-    );
+    let pair = |backend| format!("{backend}_frontend:{backend}:3 ");
+    let pairs = ["k8s_shop_local_8443", "k8s_shop_web_443", "k8s_shop_web_80"].map(pair).concat();
+    assert!(text.starts_with(&format!("{pairs}\n# --- Gen")), "{text}");
     for (broken, says) in [
         ("a\n{{ nope }}", "line 2"),
         (
@@ -294,13 +305,45 @@ fn a_template_places_the_sections_and_a_broken_one_says_where() {
     }
 }
 
+/// What `haproxy -c` says of this configuration.
+fn haproxy_says(file: &Path, text: &str) -> String {
+    std::fs::write(file, text).unwrap();
+    let haproxy = std::process::Command::new("haproxy").arg("-c").arg("-f").arg(file).output();
+    let output = haproxy.expect("haproxy runs (hack/install-tools)");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+/// What HAProxy's next version refuses it warns of.
+#[test]
+fn haproxy_warns_of_nothing_and_takes_the_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, states) = (dir.path().join("haproxy.cfg"), dir.path().join("states"));
+    let mut facts = story();
+    let down = NodeFacts { state: NodeState::NotReady, ..NodeFacts::clone(&facts.nodes["c"]) };
+    facts.nodes.insert("c".to_owned(), Arc::new(down));
+    let (policy, head) = (Policy::default(), Template::Head(DEFAULT_HEAD.to_owned()));
+    let desired = plan(&facts, &policy);
+    let said = haproxy_says(&file, &render(&head, &desired, &policy.check, None).unwrap());
+    assert!(!said.contains("WARN") && !said.contains("ALERT"), "{said}");
+    std::fs::write(&states, compose(&desired, &Servers::new(), &policy.check, true)).unwrap();
+    let said = haproxy_says(&file, &render(&head, &desired, &policy.check, states.to_str()).unwrap());
+    for backend in ["nodegate_nodes", "k8s_shop_local_8443"] {
+        assert!(said.contains(&format!("Server {backend}/c is DOWN, changed from server-state")), "{said}");
+    }
+    for fault in ["corrupted", "partially", "failed", "invalid", "can't find"] {
+        assert!(!said.contains(fault), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn haproxy_itself_can_read_it() {
     let mut policy = Policy::default();
     let dir = tempfile::tempdir().unwrap();
     for bind in [vec![], vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()]] {
         policy.bind = bind;
-        let head = Template::Head(nodegate_haproxy_sync::render::DEFAULT_HEAD.to_owned());
+        let head = Template::Head(DEFAULT_HEAD.to_owned());
         let text = render(&head, &plan(&story(), &policy), &policy.check, None).unwrap();
         let file = dir.path().join("haproxy.cfg");
         std::fs::write(&file, text).unwrap();

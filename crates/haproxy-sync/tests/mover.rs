@@ -71,7 +71,7 @@ impl Stage {
                 stream.write_all(answers.as_bytes()).await.unwrap();
             }
         });
-        let mover = Mover::new(Some(Runtime::Worker(socket)), None, true, Arc::default());
+        let mover = Mover::new(Some(Runtime::Worker(socket)), None, Policy::default().check, Arc::default());
         Self { _dir: dir, worker, mover }
     }
 
@@ -185,7 +185,7 @@ async fn a_process_without_our_servers_is_found_out_once() {
     assert_eq!(stage.mover.round(&there, &layout).await.unwrap().missing, None);
     let mut more = there.clone();
     let renamed = more.frontends.iter().cloned().map(|mut frontend| {
-        frontend.name = "k8s_shop_other_81".to_owned();
+        frontend.backend = "k8s_shop_other_81".to_owned();
         frontend
     });
     more.frontends = renamed.collect();

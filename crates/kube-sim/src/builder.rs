@@ -2,18 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use serde_json::json;
+use tokio::task::JoinHandle;
 
-use crate::api::auth::{Tokens, User};
+use crate::api::auth::Tokens;
 use crate::api::{Anonymous, Api, Settings};
 use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
+use crate::cluster::{base, node_controller};
 use crate::counters::Counters;
-use crate::journal::Journal;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::sim::{Inner, Sim};
@@ -29,16 +29,12 @@ pub enum StartError {
     /// No certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The state file could not be read or written.
-    #[error("cannot use the state file {0}: {1}")]
-    State(PathBuf, #[source] io::Error),
 }
 
 /// Settings of a simulator; see [`Sim::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     listen: SocketAddr,
-    control: Option<SocketAddr>,
     tls: bool,
     nodes: Vec<String>,
     shape: NodeShape,
@@ -48,17 +44,12 @@ pub struct Builder {
     lifecycle: bool,
     anonymous: Option<bool>,
     limits: Limits,
-    admin: String,
-    tokens: Vec<(String, User)>,
-    state: Option<PathBuf>,
-    max_connections: usize,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Builder {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            control: None,
             tls: false,
             nodes: Vec::new(),
             shape: NodeShape::default(),
@@ -68,11 +59,14 @@ impl Default for Builder {
             lifecycle: true,
             anonymous: None,
             limits: Limits::default(),
-            admin: "sim-admin".to_owned(),
-            tokens: Vec::new(),
-            state: None,
-            max_connections: 20_000,
         }
+    }
+}
+
+impl Sim {
+    /// Begins to set one up.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
@@ -81,13 +75,6 @@ impl Builder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
-        self
-    }
-
-    /// Opens the HTTP control API, which works while the simulated API is dead.
-    #[must_use]
-    pub fn control(mut self, address: SocketAddr) -> Self {
-        self.control = Some(address);
         self
     }
 
@@ -177,47 +164,12 @@ impl Builder {
         self
     }
 
-    /// The administrator's token (`sim-admin`).
-    #[must_use]
-    pub fn admin_token(mut self, token: &str) -> Self {
-        token.clone_into(&mut self.admin);
-        self
-    }
-
-    /// Another token.
-    #[must_use]
-    pub fn token(mut self, token: &str, user: User) -> Self {
-        self.tokens.push((token.to_owned(), user));
-        self
-    }
-
-    /// Keeps all objects in a file, over a SIGKILL too, and the CA beside it (extension `ca`).
-    #[must_use]
-    pub fn state(mut self, path: impl Into<PathBuf>) -> Self {
-        self.state = Some(path.into());
-        self
-    }
-
-    /// Connections at once (20,000); more are closed at once.
-    #[must_use]
-    pub fn max_connections(mut self, most: usize) -> Self {
-        self.max_connections = most;
-        self
-    }
-
     /// Starts the simulator on the current tokio runtime.
+    #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
         let store = Arc::new(Store::new(self.limits));
-        if let Some(path) = &self.state {
-            let failed = |error| StartError::State(path.clone(), error);
-            store.attach(Journal::open(path).map_err(failed)?).map_err(failed)?;
-        }
-        let beside = self.state.as_ref().map(|path| path.with_extension("ca"));
-        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip(), beside)?)) } else { None };
-        let tokens = Tokens::new(&self.admin);
-        for (token, user) in self.tokens {
-            tokens.set(&token, user);
-        }
+        let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
+        let tokens = Tokens::new();
         let anonymous = match self.anonymous {
             Some(true) => Anonymous::Nobody,
             Some(false) => Anonymous::Refused,
@@ -234,54 +186,31 @@ impl Builder {
             settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
             flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         });
-        let net = Net::start(api.clone(), tls, self.listen, self.max_connections)
+        let net = Net::start(api.clone(), tls, self.listen)
             .map_err(|error| StartError::Listen(self.listen, error))?;
         let kubelets = Arc::new(Kubelets::new(self.timing));
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), net.clone()))];
         if lifecycle {
-            tasks.push(tokio::spawn(crate::cluster::node_controller::run(store)));
+            tasks.push(tokio::spawn(node_controller::run(store)));
         }
-        let sim = Sim::new(Inner::new(api, net, kubelets, self.admin, self.shape, self.kubelets), tasks);
-        sim.seed();
+        let sim = Sim {
+            inner: Arc::new(Inner {
+                api,
+                net,
+                kubelets,
+                shape: self.shape,
+                with_kubelets: self.kubelets,
+                made: AtomicUsize::new(2),
+                tasks: tasks.iter().map(JoinHandle::abort_handle).collect(),
+            }),
+        };
+        for object in base::objects() {
+            // They are well-formed and the store is empty.
+            let _ = sim.apply(object);
+        }
         for node in &self.nodes {
-            if sim.node(node).is_none() {
-                sim.add_node(node);
-            } else if self.kubelets {
-                sim.start_kubelet(node);
-            }
-        }
-        if let Some(address) = self.control {
-            sim.open_control(address).await.map_err(|error| StartError::Listen(address, error))?;
+            sim.add_node(node);
         }
         Ok(sim)
     }
-}
-
-/// Objects that every cluster has.
-pub(crate) fn base_objects() -> Vec<serde_json::Value> {
-    let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"];
-    let mut all: Vec<serde_json::Value> = namespaces
-        .iter()
-        .map(|name| {
-            json!({
-                "kind": "Namespace", "apiVersion": "v1",
-                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-            })
-        })
-        .collect();
-    all.extend(namespaces.iter().map(|namespace| {
-        json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default", "namespace": namespace}})
-    }));
-    all.push(json!({
-        "kind": "Service", "apiVersion": "v1",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {
-            "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "type": "ClusterIP", "sessionAffinity": "None",
-            "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-        },
-        "status": {"loadBalancer": {}},
-    }));
-    all
 }

@@ -21,10 +21,8 @@
 mod api;
 mod builder;
 mod cluster;
-mod control;
 mod counters;
 mod faults;
-mod journal;
 mod kubeconfig;
 mod kubectl;
 mod net;
@@ -35,11 +33,10 @@ mod store;
 mod wire;
 mod writes;
 
-pub use api::auth::{Rule, Tokens, User};
+pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use builder::{Builder, StartError};
 pub use cluster::kubelet::Timing;
 pub use cluster::node::{NodeShape, make as make_node};
-pub use control::HELP as CONTROL_HELP;
 pub use counters::{Counters, Kind, Reading};
 pub use faults::{Effect, Fault, FaultId, Faults, Scope};
 pub use net::tls::TlsError;

@@ -3,15 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 
 use crate::api::Api;
-use crate::api::auth::{Rule, Tokens, User};
-use crate::builder::{Builder, base_objects};
+use crate::api::auth::{ADMIN_TOKEN, Rule, User};
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
@@ -27,34 +26,18 @@ use crate::store::{Edit, Store};
 pub(crate) struct Inner {
     pub(crate) api: Arc<Api>,
     pub(crate) net: Arc<Net>,
-    kubelets: Arc<Kubelets>,
-    admin: String,
+    pub(crate) kubelets: Arc<Kubelets>,
+    /// What the nodes look like that it makes.
     pub(crate) shape: NodeShape,
     pub(crate) with_kubelets: bool,
+    /// Nodes made so far, for addresses of their own.
     pub(crate) made: AtomicUsize,
-    control: Mutex<Option<SocketAddr>>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-impl Inner {
-    pub(crate) fn new(
-        api: Arc<Api>,
-        net: Arc<Net>,
-        kubelets: Arc<Kubelets>,
-        admin: String,
-        shape: NodeShape,
-        with_kubelets: bool,
-    ) -> Self {
-        let (control, tasks) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Inner { api, net, kubelets, admin, shape, with_kubelets, made: AtomicUsize::new(2), control, tasks }
-    }
+    pub(crate) tasks: Vec<AbortHandle>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            task.abort();
-        }
+        self.tasks.iter().for_each(AbortHandle::abort);
         self.net.stop();
     }
 }
@@ -67,30 +50,6 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Begins to set one up.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    pub(crate) fn new(inner: Inner, tasks: Vec<JoinHandle<()>>) -> Self {
-        let sim = Sim { inner: Arc::new(inner) };
-        sim.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
-        sim
-    }
-
-    pub(crate) fn seed(&self) {
-        for object in base_objects() {
-            let there = find_kind("v1", object.get("kind").and_then(Value::as_str).unwrap_or_default())
-                .is_some_and(|r| {
-                    let text = |field| meta_str(&object, field).unwrap_or_default();
-                    self.store().get(r, &Key::new(text("namespace"), text("name"))).is_some()
-                });
-            if !there {
-                let _ = self.apply(object);
-            }
-        }
-    }
-
     // --- where it is ---
 
     /// `http://127.0.0.1:port` or `https://…`.
@@ -104,11 +63,6 @@ impl Sim {
         self.inner.net.address
     }
 
-    /// `http://…` of the control API, if it was asked for.
-    pub fn control_url(&self) -> Option<String> {
-        self.inner.control.lock().unwrap_or_else(PoisonError::into_inner).map(|a| format!("http://{a}"))
-    }
-
     /// The CA certificate that clients must trust now; none for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
         self.inner.net.tls.as_ref().map(|tls| tls.ca_pem())
@@ -116,7 +70,7 @@ impl Sim {
 
     /// The administrator's kubeconfig. Ask again after a CA rotation.
     pub fn kubeconfig(&self) -> String {
-        self.kubeconfig_for(&self.inner.admin)
+        self.kubeconfig_for(ADMIN_TOKEN)
     }
 
     /// A kubeconfig with another token.
@@ -127,11 +81,6 @@ impl Sim {
     /// Writes [`Sim::kubeconfig`] to a file.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.kubeconfig())
-    }
-
-    /// The administrator's token.
-    pub fn admin_token(&self) -> &str {
-        &self.inner.admin
     }
 
     // --- its parts ---
@@ -151,27 +100,16 @@ impl Sim {
         &self.inner.api.counters
     }
 
-    /// Who may come in.
-    pub fn tokens(&self) -> &Tokens {
-        &self.inner.api.tokens
-    }
-
     // --- tokens ---
 
     /// Lets a `ServiceAccount` in with a token and rules.
     pub fn service_account(&self, token: &str, namespace: &str, name: &str, rules: Vec<Rule>) {
-        self.tokens().set(token, User::service_account(namespace, name, rules));
+        self.inner.api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
     /// The old token is refused, the new one is the same user. False if the old one was unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
-        match self.tokens().revoke(old) {
-            Some(user) => {
-                self.tokens().set(new, user);
-                true
-            }
-            None => false,
-        }
+        self.inner.api.tokens.rename(old, new)
     }
 
     // --- objects ---
@@ -305,31 +243,7 @@ impl Sim {
 
     /// Ends everything.
     pub async fn shutdown(&self) {
-        let tasks = std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        for task in &tasks {
-            task.abort();
-        }
+        self.inner.tasks.iter().for_each(AbortHandle::abort);
         self.inner.net.kill().await;
-    }
-
-    pub(crate) async fn open_control(&self, address: SocketAddr) -> io::Result<()> {
-        let (address, task) = crate::control::open(self, address).await?;
-        *self.inner.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
-        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
-        Ok(())
-    }
-
-    pub(crate) fn weak(&self) -> WeakSim {
-        WeakSim(Arc::downgrade(&self.inner))
-    }
-}
-
-/// A simulator that may be gone: the control API must not keep it alive.
-#[derive(Clone)]
-pub(crate) struct WeakSim(std::sync::Weak<Inner>);
-
-impl WeakSim {
-    pub(crate) fn get(&self) -> Option<Sim> {
-        self.0.upgrade().map(|inner| Sim { inner })
     }
 }

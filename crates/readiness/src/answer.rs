@@ -67,8 +67,7 @@ impl Reply {
         let checks = reports.iter().map(CheckBody::new).collect();
         let total: Duration = reports.iter().map(|report| report.duration).sum();
         let body = Body { status: word, checks, total_duration_ms: total.as_millis() };
-        let fails_open = reports.iter().any(|report| report.stale && report.outcome.passed());
-        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open }
+        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: fails_open(reports) }
     }
 
     /// An answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that makes no sense.
@@ -76,6 +75,11 @@ impl Reply {
         let body = to_json(&ErrorBody { status: "error", error: message });
         Self { status, body, verdict: None, fails_open: false }
     }
+}
+
+/// Whether a check passed only because the cache is stale.
+pub fn fails_open(reports: &[CheckReport]) -> bool {
+    reports.iter().any(|report| report.stale && report.outcome.passed())
 }
 
 impl<'a> CheckBody<'a> {

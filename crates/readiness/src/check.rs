@@ -110,6 +110,8 @@ pub struct CheckId(usize);
 pub const NODE_READY: &str = "node_ready";
 /// The name of the check that looks at further Node conditions.
 pub const CUSTOM_CONDITIONS: &str = "custom_conditions";
+/// The name of the local check that says whether kube-proxy works, which a load balancer that asks for a Service is told.
+pub const KUBE_PROXY: &str = "kube_proxy";
 
 const NODE_READY_ID: usize = 0;
 const CUSTOM_CONDITIONS_ID: usize = 1;

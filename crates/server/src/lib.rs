@@ -3,6 +3,9 @@
 //! One runtime, made for a current-thread one of its own: [`bind`], then [`serve`] an [`App`] until its shutdown future
 //! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); no lock is taken for it,
 //! nothing of ours is allocated, and no system call is made but the read and the write.
+//!
+//! Four rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];
+//! `answer`, from a route to the response, knows `page` and `metrics`; these know nobody but the `route`.
 
 mod answer;
 #[cfg(fuzzing)]
@@ -12,14 +15,12 @@ mod page;
 mod route;
 mod serve;
 
-pub use answer::agent_check::serve_agent;
-pub use answer::app::{Activate, App, NoLocalChecks, ServiceHealth, Services, Wiring};
-pub use answer::respond::Responding;
+pub use answer::{Activate, App, AppParts, NoLocalChecks, ResponseFuture};
 pub use metrics::Metrics;
-pub use serve::accept::{ServeError, serve};
-pub use serve::allow_from::{AllowFrom, BadAllowFrom};
-pub use serve::limits::Limits;
-pub use serve::listener::{BindError, Listener, bind};
+pub use serve::{
+    AllowFrom, BadAllowFrom, BindError, Limits, Listener, ServeError, ServeOptions, bind, serve,
+    serve_agent_check,
+};
 
 // What other crates need to add their own metric families.
 pub use prometheus_client;

@@ -7,7 +7,7 @@ use nodegate_readiness::ConditionStatus;
 
 #[test]
 fn one_line_names_both_states_each_time() {
-    let server = Scenario::default().serve_agent();
+    let server = Scenario::default().serve_agent_check();
     let line = || String::from_utf8(server.connect().read_to_close()).unwrap();
     assert_eq!(line(), "up ready\n");
     server.set_node(cordoned());
@@ -20,7 +20,7 @@ fn one_line_names_both_states_each_time() {
 
 #[test]
 fn what_agent_send_sends_is_ignored() {
-    let server = Scenario::default().serve_agent();
+    let server = Scenario::default().serve_agent_check();
     let mut client = server.connect();
     client.send("some text\n".repeat(1000));
     client.finish_sending();
@@ -29,6 +29,6 @@ fn what_agent_send_sends_is_ignored() {
 
 #[test]
 fn a_misconfigured_agent_is_down() {
-    let server = Scenario { node_name: None, ..Scenario::default() }.serve_agent();
+    let server = Scenario { node_name: None, ..Scenario::default() }.serve_agent_check();
     assert_eq!(server.connect().read_to_close(), b"down #NODE_NAME is not set\n");
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::Empty;
 use nodegate_readiness::Node;
-use nodegate_server::{App, Responding};
+use nodegate_server::{App, ResponseFuture};
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
     let mut response = None;
     let info = allocation_counter::measure(|| {
         let now = app.now();
-        if let Responding::Left(answered) = app.respond(request, now) {
+        if let ResponseFuture::Left(answered) = app.respond(request, now) {
             response = answered.now_or_never();
         }
     });

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Client, DEADLINE, Response, Scenario, eventually};
 use nodegate_readiness::CheckId;
-use nodegate_server::{Activate, AllowFrom, Limits};
+use nodegate_server::{Activate, Limits, ServeOptions};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -259,8 +259,6 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
 
 /// Never in the way of a test on a slow machine.
 const PATIENT: Limits = Limits {
-    allow_from: AllowFrom::EVERYBODY,
-    elsewhere: None,
     connections: 1024,
     header_timeout: DEADLINE,
     idle_timeout: DEADLINE,
@@ -320,7 +318,7 @@ fn it_serves_on_a_multi_thread_runtime_too() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let app = Arc::new(world.app);
     let served =
-        runtime.spawn(nodegate_server::serve(listener, app, Limits::default(), std::future::pending()));
+        runtime.spawn(nodegate_server::serve(listener, app, ServeOptions::default(), std::future::pending()));
     for _ in 0..20 {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         std::io::Write::write_all(&mut stream, b"GET /nodecheck HTTP/1.0\r\n\r\n").unwrap();

@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{PAST, Scenario, cordoned, facts, local_result, ready};
+use common::{PAST, Running, Scenario, cordoned, facts, local_result, ready};
+use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome};
-use nodegate_server::{Activate, ServiceHealth, Services};
+use nodegate_server::Activate;
 use std::future::{Future, pending, ready as done};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -179,22 +180,15 @@ fn unknown_paths() {
     assert_eq!(server.get("http://a/health").status, 200, "absolute form, as a proxy sends it");
 }
 
-struct Watched;
-
-impl Services for Watched {
-    fn health(&self, namespace: &str, name: &str, _now: Moment) -> Option<ServiceHealth> {
-        let local_endpoints = match (namespace, name) {
-            ("ingress", "web") => 2,
-            ("ingress", "empty") => 0,
-            _ => return None,
-        };
-        Some(ServiceHealth { local_endpoints, proxy_healthy: true })
-    }
+/// A server on a node with two watched Services, and a kube-proxy of which nothing is known yet.
+fn watched() -> Running {
+    let services = vec![("ingress/web", 2), ("ingress/empty", 0)];
+    Scenario { services, local: vec![KUBE_PROXY], ..Scenario::default() }.serve()
 }
 
 #[test]
 fn services_answer_as_kube_proxy_does() {
-    let server = Scenario { services: Some(Arc::new(Watched)), ..Scenario::default() }.serve();
+    let server = watched();
     let web = server.get("/services/ingress/web");
     assert_eq!(web.status, 200);
     assert_eq!(web.header("x-load-balancing-endpoint-weight"), Some("2"));
@@ -210,7 +204,7 @@ fn services_answer_as_kube_proxy_does() {
 
 #[test]
 fn a_service_heeds_a_cordon_if_it_is_asked_to() {
-    let server = Scenario { services: Some(Arc::new(Watched)), ..Scenario::default() }.serve();
+    let server = watched();
     assert_eq!(server.get("/services/ingress/web?drain=404").status, 200);
     server.set_node(cordoned());
     let plain = server.get("/services/ingress/web");
@@ -221,6 +215,21 @@ fn a_service_heeds_a_cordon_if_it_is_asked_to() {
     assert_eq!(server.get("/services/ingress/empty?drain=404").status, 503, "nobody to drain");
     assert_eq!(server.get("/services/ingress/web?drain=x").status, 400);
     assert_eq!(server.get("/services/ingress/other?drain=x").status, 404);
+}
+
+#[test]
+fn a_service_says_whether_kube_proxy_works() {
+    let server = watched();
+    let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
+    let answer = |outcome| {
+        let result = local_result(outcome, server.now());
+        server.board.set_local(kube_proxy, Some(result), server.now(), SystemTime::now());
+        let response = server.get("/services/ingress/web");
+        (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
+    };
+    assert_eq!(answer(Outcome::Fail("refused".to_owned())), (503, false));
+    assert_eq!(answer(Outcome::Draining("NodeNotEligible".to_owned())), (200, true));
+    assert_eq!(answer(Outcome::Pass), (200, true));
 }
 
 #[test]

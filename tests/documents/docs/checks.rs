@@ -1,8 +1,8 @@
 //! Every check is documented: a row and a section with its settings in docs/checks.md.
 
 use super::pages::read;
-use nodegate_probes::OptionKey;
-use nodegate_probes::registry;
+use nodegate_local_checks::OptionKey;
+use nodegate_local_checks::registry;
 use nodegate_readiness::Catalog;
 
 /// The text below a heading with this check's name, up to the next one.

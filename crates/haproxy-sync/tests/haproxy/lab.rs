@@ -28,7 +28,9 @@ pub(crate) struct Lab {
     /// Agents that say "up ready" whatever happens; 0 for none.
     pub(crate) agent_port: u16,
     pub(crate) metrics_port: u16,
+    /// Requests to the application, and health checks, by the node that they reached.
     pub(crate) served: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
+    pub(crate) checked: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
     pub(crate) program: Option<Child>,
     pub(crate) haproxy: Option<Child>,
     pub(crate) arguments: Vec<String>,
@@ -45,9 +47,9 @@ impl Lab {
     pub(crate) async fn in_dir(nodes: usize, config_dir: PathBuf, dir: TempDir) -> Self {
         let sim = Sim::builder().tls(true).start().await.unwrap();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
-        let served = Arc::new(Mutex::new(BTreeMap::new()));
-        let check_port = serve(Arc::default(), |_| true).await;
-        let node_port = serve(served.clone(), |_| true).await;
+        let (served, checked) = (Arc::default(), Arc::default());
+        let check_port = serve(Arc::clone(&checked), |_| true).await;
+        let node_port = serve(Arc::clone(&served), |_| true).await;
         let lab = Self {
             config: config_dir.join("haproxy.cfg"),
             dir,
@@ -57,6 +59,7 @@ impl Lab {
             agent_port: 0,
             metrics_port: free_port(),
             served,
+            checked,
             program: None,
             haproxy: None,
             arguments: Vec::new(),
@@ -78,15 +81,20 @@ impl Lab {
 
     /// Both programs run, and these ports answer.
     pub(crate) async fn start(&mut self, ports: &[u16]) {
-        self.start_program(&["--once"]);
-        let status = self.program.take().unwrap().wait().await.unwrap();
-        assert!(status.success(), "{}", self.log());
+        self.once(&[]).await;
         self.start_haproxy().await;
         self.start_program(&[]);
         for port in ports {
             self.until(&format!("port {port} answers"), async || get(*port, PATIENCE).await.is_ok()).await;
         }
         self.until("the program is ready", async || self.is_ready().await).await;
+    }
+
+    /// The program applies what there is, and ends.
+    pub(crate) async fn once(&mut self, more: &[&str]) {
+        self.start_program(&[&["--once"], more].concat());
+        let status = self.program.take().unwrap().wait().await.unwrap();
+        assert!(status.success(), "{}", self.log());
     }
 
     /// The same with one Service, on the port that this gives.
@@ -282,8 +290,13 @@ pub(crate) fn node_name(index: usize) -> String {
     format!("node-{index:03}")
 }
 
+pub(crate) fn node_address(index: usize) -> IpAddr {
+    let byte = |number| u8::try_from(number).unwrap();
+    IpAddr::from([127, 1, byte(index / 250), byte(index % 250 + 1)])
+}
+
 pub(crate) fn node(index: usize) -> Value {
-    let address = format!("127.1.{}.{}", index / 250, index % 250 + 1);
+    let address = node_address(index);
     let mut node =
         nodegate_kube_sim::make_node(&node_name(index), index, &nodegate_kube_sim::NodeShape::default());
     node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);

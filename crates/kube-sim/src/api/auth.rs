@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use crate::store::status::{Status, Subject};
 
+/// The administrator's token.
+pub const ADMIN_TOKEN: &str = "sim-admin";
+
 /// One rule, as in a `PolicyRule`; `*` matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// API groups; `""` is the core group.
     pub api_groups: Vec<String>,
@@ -61,7 +61,7 @@ impl Rule {
 
 /// One question to the authorizer.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub(crate) struct Ask<'a> {
     /// `get`, `list`, `watch`, …
     pub verb: &'a str,
     /// API group.
@@ -86,7 +86,7 @@ impl Ask<'_> {
     }
 
     /// The 403 for a user that may not.
-    pub fn refusal(&self, user: &str) -> Status {
+    pub(crate) fn refusal(&self, user: &str) -> Status {
         let scope = if self.namespace.is_empty() {
             "at the cluster scope".to_owned()
         } else {
@@ -104,7 +104,7 @@ impl Ask<'_> {
 
 /// A user behind a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
+pub(crate) struct User {
     /// `system:serviceaccount:<namespace>:<name>` or the like.
     pub name: String,
     /// Its groups.
@@ -115,7 +115,7 @@ pub struct User {
 
 impl User {
     /// A member of `system:masters`: may do everything.
-    pub fn admin() -> Self {
+    pub(crate) fn admin() -> Self {
         User {
             name: "kubernetes-admin".to_owned(),
             groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
@@ -124,7 +124,7 @@ impl User {
     }
 
     /// Nobody.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         User {
             name: "system:anonymous".to_owned(),
             groups: vec!["system:unauthenticated".to_owned()],
@@ -133,7 +133,7 @@ impl User {
     }
 
     /// A `ServiceAccount` with rules.
-    pub fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
+    pub(crate) fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
         User {
             name: format!("system:serviceaccount:{namespace}:{name}"),
             groups: vec![
@@ -150,17 +150,13 @@ impl User {
     }
 
     /// Whether this user may.
-    pub fn may(&self, ask: &Ask<'_>) -> bool {
-        // Anybody may ask about themselves (system:basic-user).
-        let review = ask.verb == "create" && ask.resource.starts_with("selfsubject");
-        self.is_master()
-            || (review && self.groups.iter().any(|g| g == "system:authenticated"))
-            || self.rules.iter().any(|rule| rule.allows(ask))
+    pub(crate) fn may(&self, ask: &Ask<'_>) -> bool {
+        self.is_master() || self.rules.iter().any(|rule| rule.allows(ask))
     }
 
     /// Whether this user may read a path that is no resource: health and version are public,
     /// discovery is for everyone who has logged in.
-    pub fn may_path(&self, path: &str) -> bool {
+    pub(crate) fn may_path(&self, path: &str) -> bool {
         let public = ["/healthz", "/livez", "/readyz", "/version"];
         let discovery = ["/api", "/apis", "/openapi"];
         let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
@@ -172,14 +168,14 @@ impl User {
 
 /// Which token is who. Changed while clients are connected, as token rotation does.
 #[derive(Debug)]
-pub struct Tokens {
+pub(crate) struct Tokens {
     users: Mutex<HashMap<String, User>>,
 }
 
 impl Tokens {
-    /// Starts with one token for the administrator.
-    pub fn new(admin: &str) -> Self {
-        Tokens { users: Mutex::new(HashMap::from([(admin.to_owned(), User::admin())])) }
+    /// Starts with the administrator's.
+    pub(crate) fn new() -> Self {
+        Tokens { users: Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())])) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, User>> {
@@ -187,27 +183,19 @@ impl Tokens {
     }
 
     /// Lets a token in as this user (again, or with other rules).
-    pub fn set(&self, token: &str, user: User) {
+    pub(crate) fn set(&self, token: &str, user: User) {
         self.lock().insert(token.to_owned(), user);
     }
 
-    /// Refuses a token from now on, and returns who it was.
-    pub fn revoke(&self, token: &str) -> Option<User> {
-        self.lock().remove(token)
-    }
-
-    /// Takes a user's rules away; an empty list forbids everything.
-    pub fn set_rules(&self, token: &str, rules: Vec<Rule>) -> bool {
-        self.lock().get_mut(token).map(|user| user.rules = rules).is_some()
-    }
-
-    /// The rules of a user by name, for impersonation.
-    pub fn rules_of(&self, name: &str) -> Vec<Rule> {
-        self.lock().values().find(|user| user.name == name).map(|user| user.rules.clone()).unwrap_or_default()
+    /// From now on the old token is refused, and the new one is the same user. False if the old one was unknown.
+    pub(crate) fn rename(&self, old: &str, new: &str) -> bool {
+        let mut users = self.lock();
+        let user = users.remove(old);
+        user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
     }
 
     /// The user behind a token.
-    pub fn user(&self, token: &str) -> Option<User> {
+    pub(crate) fn user(&self, token: &str) -> Option<User> {
         self.lock().get(token).cloned()
     }
 }

@@ -5,7 +5,6 @@ mod bookmark;
 pub(crate) mod delete;
 mod paths;
 pub(crate) mod read;
-pub(crate) mod review;
 pub(crate) mod watch;
 pub(crate) mod write;
 
@@ -23,7 +22,7 @@ use crate::counters::{Counters, Kind};
 use crate::faults::etcd::Etcd;
 use crate::faults::{Effect, Facts, Faults};
 use crate::store::Store;
-use crate::store::resource::{self, REVIEWS};
+use crate::store::resource::{self};
 use crate::store::status::Status;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Query, Route, Target};
@@ -192,47 +191,22 @@ impl Api {
                 if refused || !user.may(&ask) {
                     return Err(ask.refusal(&user.name));
                 }
-                self.resource(asked, target, &user, body).await
+                self.resource(asked, target, body).await
             }
         }
     }
 
-    /// Who the request comes from; a master may be somebody else with `Impersonate-User`.
+    /// Who the request comes from.
     fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
         let authorization = asked.text(&AUTHORIZATION);
-        let user =
-            match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
-                Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized)?,
-                None => match self.settings.anonymous {
-                    Anonymous::Refused => return Err(Status::unauthorized()),
-                    Anonymous::Nobody => User::anonymous(),
-                    Anonymous::Admin => User::admin(),
-                },
-            };
-        let other = asked.text(&HeaderName::from_static("impersonate-user"));
-        if other.is_empty() {
-            return Ok(user);
+        match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+            Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized),
+            None => match self.settings.anonymous {
+                Anonymous::Refused => Err(Status::unauthorized()),
+                Anonymous::Nobody => Ok(User::anonymous()),
+                Anonymous::Admin => Ok(User::admin()),
+            },
         }
-        let ask = crate::api::auth::Ask {
-            verb: "impersonate",
-            group: "",
-            resource: "users",
-            subresource: "",
-            namespace: "",
-            name: other,
-        };
-        if !user.may(&ask) {
-            return Err(ask.refusal(&user.name));
-        }
-        let mut groups: Vec<String> = asked
-            .headers
-            .get_all("impersonate-group")
-            .iter()
-            .filter_map(|g| g.to_str().ok().map(str::to_owned))
-            .collect();
-        groups.push("system:authenticated".to_owned());
-        let rules = self.tokens.rules_of(other);
-        Ok(User { name: other.to_owned(), groups, rules })
     }
 
     /// The headers that every answer has.
@@ -257,16 +231,9 @@ impl Api {
         self: &Arc<Self>,
         asked: &Asked,
         target: &Target,
-        user: &User,
         body: Incoming,
     ) -> Result<Reply, Status> {
         let query = &asked.query;
-        if REVIEWS.iter().any(|(group, plural, _)| *group == target.group && *plural == target.resource) {
-            if asked.method != Method::POST {
-                return Err(Status::method_not_allowed());
-            }
-            return review::review(target, user, &self.body(asked, body).await?);
-        }
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
             // A path of a namespaced object without its namespace is no path.

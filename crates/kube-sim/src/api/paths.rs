@@ -1,6 +1,6 @@
-//! Paths that are no resources: discovery, health, version, `OpenAPI`.
+//! Paths that are no resources: health, version, and what kubectl asks before it asks for one.
 
-use http::header::{ACCEPT, HOST, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use super::header;
@@ -9,58 +9,43 @@ use crate::store::status::Status;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::Query;
 
-/// Paths that are no resources.
+/// `/version`, indented as the real one is.
+const VERSION: &str = r#"{
+  "major": "1",
+  "minor": "36",
+  "emulationMajor": "1",
+  "emulationMinor": "36",
+  "minCompatibilityMajor": "1",
+  "minCompatibilityMinor": "35",
+  "gitVersion": "v1.36.0",
+  "gitCommit": "x",
+  "gitTreeState": "",
+  "buildDate": "2026-01-01T00:00:00Z",
+  "goVersion": "go1.26.10",
+  "compiler": "gc",
+  "platform": "linux/amd64"
+}"#;
+
+/// What is there, if anything.
 pub(crate) fn reply(method: &Method, headers: &HeaderMap, query: &Query, path: &str) -> Reply {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return reply::status(&Status::method_not_allowed());
     }
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let accept = header(headers, &ACCEPT);
-    let found = match parts.as_slice() {
-        ["livez" | "readyz" | "healthz", ..] => return health(query, &parts),
-        ["version"] => Some(discovery::VERSION.to_owned()),
-        [root @ ("api" | "apis")] => {
-            let core = *root == "api";
-            if let Some(version) = discovery::wants_aggregated(accept) {
-                return aggregated(core, version);
-            }
-            let host = header(headers, &HOST);
-            Some(if core { discovery::api_versions(host) } else { discovery::group_list() })
-        }
-        ["api", version] => discovery::resource_list("", version),
-        ["apis", group] => discovery::one_group(group),
-        ["apis", group, version] => discovery::resource_list(group, version),
-        ["openapi", "v3"] => {
-            return reply::typed(StatusCode::OK, "text/plain; charset=utf-8", openapi::index());
-        }
-        ["openapi", "v3", rest @ ..] => openapi::find(&rest.join("/")),
-        [""] => Some(
-            r#"{"paths":["/api","/api/v1","/apis","/healthz","/livez","/openapi/v3","/readyz","/version"]}"#
-                .to_owned(),
-        ),
-        _ => None,
-    };
-    match found {
-        Some(text) => reply::json(StatusCode::OK, text),
-        None => reply::plain_not_found(),
+    match parts.as_slice() {
+        ["livez" | "readyz" | "healthz", ..] => health(query, &parts),
+        ["version"] => reply::json(StatusCode::OK, VERSION),
+        [root @ ("api" | "apis")] => discovery::reply(*root == "api", header(headers, &ACCEPT)),
+        ["api", version] => resources("", version),
+        ["apis", group, version] => resources(group, version),
+        ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),
+        _ => reply::plain_not_found(),
     }
 }
 
-fn aggregated(core: bool, version: &'static str) -> Reply {
-    let media_type = match version {
-        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-    };
-    let mut reply = reply::typed(StatusCode::OK, media_type, discovery::aggregated(core, version));
-    let headers = reply.headers_mut();
-    headers.insert("cache-control", HeaderValue::from_static("public"));
-    let mut hash = std::hash::DefaultHasher::new();
-    std::hash::Hash::hash(&discovery::aggregated(core, version), &mut hash);
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{:016X}\"", std::hash::Hasher::finish(&hash))) {
-        headers.insert("etag", tag);
-    }
-    headers.insert("vary", HeaderValue::from_static("Accept"));
-    reply
+fn resources(group: &str, version: &str) -> Reply {
+    let list = discovery::resource_list(group, version);
+    list.map_or_else(reply::plain_not_found, |list| reply::json(StatusCode::OK, list))
 }
 
 fn health(query: &Query, parts: &[&str]) -> Reply {

@@ -352,7 +352,7 @@ mod tests {
         };
         Arc::new(Api {
             store: Arc::new(Store::new(Limits::default())),
-            tokens: Arc::new(Tokens::new("admin")),
+            tokens: Arc::new(Tokens::new()),
             faults: Arc::default(),
             counters: Arc::new(Counters::default()),
             etcd: Arc::default(),

@@ -1,5 +1,6 @@
 //! What a cluster has besides its API server.
 
+pub(crate) mod base;
 pub(crate) mod kubelet;
 pub(crate) mod node;
 pub(crate) mod node_controller;

@@ -7,41 +7,28 @@ pub(crate) mod etcd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
-/// What goes wrong, and for whom. JSON form (control API): `{"effect":"status","code":429,
-/// "resources":["leases"],"probability":0.5}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What goes wrong, and for whom.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// What happens.
-    #[serde(flatten)]
     pub effect: Effect,
     /// For whom.
-    #[serde(flatten)]
     pub scope: Scope,
     /// How often, 0 to 1.
-    #[serde(default = "always")]
     pub probability: f64,
     /// How many requests (or events of watches, if it spoils those) it hits before it is spent; none
     /// for ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
 }
 
-fn always() -> f64 {
-    1.0
-}
-
 /// What a fault does to a request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "effect", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Answers with this code (401, 403, 410, 429, 500, 503, 504, …) in the API server's words.
     Status {
         /// HTTP status code.
         code: u16,
         /// Seconds in `Retry-After`; 0 for none.
-        #[serde(default)]
         retry_after: u32,
     },
     /// RBAC taken away: 403 as the authorizer words it.
@@ -53,19 +40,11 @@ pub enum Effect {
         /// Milliseconds.
         ms: u64,
     },
-    /// The body comes in drops; that of a watch does not.
-    SlowBody {
-        /// Bytes a drop.
-        bytes: usize,
-        /// Milliseconds between drops.
-        ms: u64,
-    },
     /// A watch is accepted and closed at once.
     CloseWatch,
     /// Watches stay open and say nothing; what they missed is lost.
     Deaf {
         /// Whether bookmarks still come.
-        #[serde(default)]
         bookmarks: bool,
     },
     /// Broken JSON in lists, objects and watch events.
@@ -75,20 +54,15 @@ pub enum Effect {
 }
 
 /// Which requests a fault hits; an empty list means all.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Plural resources. Requests for other paths (discovery, health) have none and are then not hit.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     /// Verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verbs: Vec<String>,
     /// User names.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// Beginnings of the User-Agent.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user_agents: Vec<String>,
 }
 
@@ -146,7 +120,7 @@ impl Effect {
         match self {
             Effect::Deaf { .. } => false,
             Effect::CloseWatch => verb == "watch",
-            Effect::Malformed | Effect::CutEvent | Effect::SlowBody { .. } => verb != "watch",
+            Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
         }
     }
@@ -268,17 +242,6 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_json_form_is_flat() {
-        let text =
-            r#"{"effect":"status","code":429,"retry_after":2,"resources":["leases"],"probability":0.5}"#;
-        let fault: Fault = serde_json::from_str(text).expect("parses");
-        let expected = Effect::Status { code: 429, retry_after: 2 }.on(Scope::all().resources(&["leases"]));
-        assert_eq!(fault, expected.probability(0.5));
-        let text = serde_json::to_string(&Effect::Hang.everywhere()).expect("renders");
-        assert_eq!(text, r#"{"effect":"hang","probability":1.0}"#);
-    }
 
     #[test]
     fn a_limited_fault_is_spent() {

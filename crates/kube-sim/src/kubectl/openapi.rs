@@ -1,20 +1,31 @@
 //! `OpenAPI` v3, as far as kubectl reads it: which fields exist, which lists merge, and that patches
 //! take `fieldValidation`.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
+use crate::wire::reply::{self, Reply};
 use crate::writes::schema::{Merge, Shape, TYPES};
 
 fn path_of(group: &str) -> String {
     if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") }
 }
 
-/// `/openapi/v3`: where the documents are.
-pub(crate) fn index() -> String {
+/// The document behind `/openapi/v3/<path>`, or, without a path, where the documents are.
+pub(crate) fn reply(path: &str) -> Reply {
+    if path.is_empty() {
+        return reply::typed(StatusCode::OK, "text/plain; charset=utf-8", index());
+    }
+    match GROUPS.iter().find(|group| path_of(group) == path) {
+        Some(group) => reply::json(StatusCode::OK, document(group).to_string()),
+        None => reply::plain_not_found(),
+    }
+}
+
+fn index() -> String {
     let mut paths = Map::new();
     for group in GROUPS {
         let path = path_of(group);
@@ -24,11 +35,6 @@ pub(crate) fn index() -> String {
         paths.insert(path, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths}).to_string()
-}
-
-/// The document behind `/openapi/v3/<path>`.
-pub(crate) fn find(path: &str) -> Option<String> {
-    GROUPS.iter().find(|g| path_of(g) == path).map(|g| document(g).to_string())
 }
 
 fn type_name(resource: &Resource, name: &str) -> String {

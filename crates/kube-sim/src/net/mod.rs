@@ -27,6 +27,9 @@ const SLOW_CLIENT: Duration = Duration::from_secs(10);
 /// A killed server's port may be busy for a moment.
 const REBIND_TRIES: u32 = 200;
 
+/// Connections at once; more are closed as they come.
+const MAX_CONNECTIONS: usize = 20_000;
+
 /// What new connections meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
@@ -52,7 +55,6 @@ pub(crate) struct Net {
     pub tls: Option<Arc<Tls>>,
     /// Where it listens, also while it is dead.
     pub address: SocketAddr,
-    max_connections: usize,
     door: watch::Sender<Door>,
     running: Mutex<Option<Running>>,
     connections: Mutex<HashMap<u64, Connection>>,
@@ -76,18 +78,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Net {
     /// Binds and begins to serve.
-    pub(crate) fn start(
-        api: Arc<Api>,
-        tls: Option<Arc<Tls>>,
-        address: SocketAddr,
-        max_connections: usize,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
         let net = Arc::new(Net {
             api,
             tls,
             address: listener.local_addr()?,
-            max_connections,
             door: watch::Sender::new(Door::Open),
             running: Mutex::new(None),
             connections: Mutex::new(HashMap::new()),
@@ -101,7 +97,7 @@ impl Net {
     /// Binds another port, for an API server beside this one.
     pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
         let address = SocketAddr::new(self.address.ip(), 0);
-        Self::start(api, self.tls.clone(), address, self.max_connections)
+        Self::start(api, self.tls.clone(), address)
     }
 
     fn serve(self: &Arc<Self>, listener: TcpListener) {
@@ -229,7 +225,7 @@ impl Net {
         let Ok(gate) = Gate::new(&stream) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
-        if connections.len() >= self.max_connections {
+        if connections.len() >= MAX_CONNECTIONS {
             return;
         }
         let io = Gated { stream, gate: gate.clone(), counters: self.api.counters.clone() };

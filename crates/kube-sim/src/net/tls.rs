@@ -1,7 +1,6 @@
 //! A CA of our own, and certificates that can be replaced while clients are connected.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rcgen::{
@@ -20,9 +19,6 @@ pub enum TlsError {
     /// TLS configuration.
     #[error("cannot configure TLS: {0}")]
     Config(#[from] rustls::Error),
-    /// The file that keeps the CA.
-    #[error("cannot keep the CA in {0}: {1}")]
-    Keep(PathBuf, #[source] std::io::Error),
 }
 
 struct State {
@@ -35,19 +31,12 @@ struct State {
 pub(crate) struct Tls {
     state: RwLock<State>,
     address: IpAddr,
-    keep: Option<PathBuf>,
 }
 
 impl Tls {
-    /// A CA (the one in `keep`, if there is one) and a certificate for loopback, the usual service
-    /// names and `address`.
-    pub(crate) fn new(address: IpAddr, keep: Option<PathBuf>) -> Result<Self, TlsError> {
-        let kept = keep.as_deref().and_then(|path| std::fs::read(path).ok());
-        let state = match kept.and_then(|text| serde_json::from_slice::<Kept>(&text).ok()) {
-            Some(kept) => revive(&kept, address)?,
-            None => fresh(address, keep.as_deref())?,
-        };
-        Ok(Tls { state: RwLock::new(state), address, keep })
+    /// A CA and a certificate for loopback, the usual service names and `address`.
+    pub(crate) fn new(address: IpAddr) -> Result<Self, TlsError> {
+        Ok(Tls { state: RwLock::new(fresh(address)?), address })
     }
 
     /// The CA certificate that clients must trust now.
@@ -64,7 +53,7 @@ impl Tls {
     pub(crate) fn rotate(&self, ca: bool) -> Result<(), TlsError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if ca {
-            *state = fresh(self.address, self.keep.as_deref())?;
+            *state = fresh(self.address)?;
         } else {
             state.config = leaf(&state.issuer, self.address)?;
         }
@@ -72,40 +61,19 @@ impl Tls {
     }
 }
 
-/// A CA as it is kept in a file: clients that trust it go on trusting it after a restart.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Kept {
-    name: String,
-    key: String,
-    certificate: String,
-}
-
-fn ca_params(name: &str) -> Result<CertificateParams, TlsError> {
+fn fresh(address: IpAddr) -> Result<State, TlsError> {
+    // A name of its own for each CA: clients that know an old one must not mix them up.
+    let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.distinguished_name.push(DnType::CommonName, name);
-    Ok(params)
-}
-
-fn fresh(address: IpAddr, keep: Option<&Path>) -> Result<State, TlsError> {
-    // A name of its own for each CA: clients that know an old one must not mix them up.
-    let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
     let key = KeyPair::generate()?;
-    let certificate = ca_params(&name)?.self_signed(&key)?.pem();
-    let kept = Kept { name, key: key.serialize_pem(), certificate };
-    if let Some(path) = keep {
-        let text = serde_json::to_vec(&kept).unwrap_or_default();
-        std::fs::write(path, text).map_err(|error| TlsError::Keep(path.to_owned(), error))?;
-    }
-    revive(&kept, address)
-}
-
-fn revive(kept: &Kept, address: IpAddr) -> Result<State, TlsError> {
-    let issuer = Issuer::new(ca_params(&kept.name)?, KeyPair::from_pem(&kept.key)?);
+    let ca_pem = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
     let config = leaf(&issuer, address)?;
-    Ok(State { issuer, ca_pem: kept.certificate.clone(), config })
+    Ok(State { issuer, ca_pem, config })
 }
 
 fn leaf(issuer: &Issuer<'static, KeyPair>, address: IpAddr) -> Result<Arc<ServerConfig>, TlsError> {

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::journal::Journal;
 use crate::store::limits::Limits;
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
@@ -108,7 +107,6 @@ struct State {
     count: usize,
     history: HashMap<&'static str, Window>,
     watchers: HashMap<&'static str, Slots>,
-    journal: Option<Journal>,
 }
 
 /// All objects as an edit finds them, while nobody else can write.
@@ -138,27 +136,8 @@ impl Store {
             begun: 0,
             history: HashMap::new(),
             watchers: HashMap::new(),
-            journal: None,
         };
         Store { state: Mutex::new(state), limits }
-    }
-
-    /// Loads what a journal holds and writes every further change into it.
-    pub fn attach(&self, mut journal: Journal) -> std::io::Result<()> {
-        let loaded = journal.load()?;
-        let mut state = self.lock();
-        for (resource, key, version, value) in loaded.objects {
-            let object = Object::new(resource, key.clone(), version, value);
-            if state.objects.entry(resource.plural).or_default().insert(key, object).is_none() {
-                state.count += 1;
-            }
-        }
-        state.version = state.version.max(loaded.version);
-        state.compacted = state.version;
-        let all = state.objects.values().flat_map(BTreeMap::values).cloned().collect::<Vec<_>>();
-        journal.rewrite(&all, state.version)?;
-        state.journal = Some(journal);
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -321,11 +300,6 @@ impl Store {
     pub fn close_watches(&self, resource: Option<&str>) {
         self.lock().tell_all(resource, &Feed::Close);
     }
-
-    /// Jumps the version ahead, as if others had written a lot elsewhere in the cluster.
-    pub fn skip_versions(&self, by: u64) {
-        self.lock().version += by;
-    }
 }
 
 impl State {
@@ -350,15 +324,6 @@ impl State {
     }
 
     fn commit(&mut self, change: Change, limits: &Limits) {
-        if let Some(journal) = &mut self.journal {
-            journal.append(&change);
-            if journal.is_long() {
-                let alive: Vec<Obj> = self.objects.values().flat_map(BTreeMap::values).cloned().collect();
-                if let Err(error) = journal.rewrite(&alive, self.version) {
-                    tracing::warn!(%error, "could not rewrite the state file");
-                }
-            }
-        }
         let window = self.history.entry(change.object.resource.plural).or_default();
         window.bytes += change.object.weight();
         let change = Arc::new(change);

@@ -124,24 +124,8 @@ pub static RESOURCES: &[Resource] = &[
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Reviews: resources that are only ever created, and answered at once.
-pub(crate) static REVIEWS: &[(&str, &str, &str)] = &[
-    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-];
-
 /// Groups in discovery's order, the core group first.
-pub(crate) static GROUPS: &[&str] = &[
-    "",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "policy",
-    RBAC,
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-];
+pub(crate) static GROUPS: &[&str] = &["", "apps", "policy", RBAC, "coordination.k8s.io", "discovery.k8s.io"];
 
 /// Finds a resource by its path.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
@@ -161,11 +145,6 @@ pub(crate) fn nodes() -> &'static Resource {
 /// A resource by its plural name alone; the table has no plural twice.
 pub(crate) fn by_plural(plural: &str) -> &'static Resource {
     RESOURCES.iter().find(|r| r.plural == plural).unwrap_or(&BASE_STATIC)
-}
-
-/// Whether this plural is served.
-pub(crate) fn known_plural(plural: &str) -> bool {
-    RESOURCES.iter().any(|r| r.plural == plural)
 }
 
 static BASE_STATIC: Resource = BASE;

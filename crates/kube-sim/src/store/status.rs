@@ -292,8 +292,7 @@ impl Status {
 
     /// 415 for a body that cannot be decoded.
     pub fn undecodable() -> Self {
-        let message = "the body of the request was in an unknown format - accepted media types include: \
-                       application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        let message = "the body of the request was in an unknown format - accepted media types include: application/json";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 

@@ -29,8 +29,6 @@ pub(crate) struct Target {
     pub name: String,
     /// Subresource or empty.
     pub subresource: String,
-    /// The deprecated `/watch/` prefix.
-    pub watch_prefix: bool,
 }
 
 impl Route {
@@ -45,13 +43,6 @@ impl Route {
             _ => return Route::Path(path.to_owned()),
         };
         let mut target = Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
-        let rest = match rest {
-            ["watch", rest @ ..] if !rest.is_empty() => {
-                target.watch_prefix = true;
-                rest
-            }
-            rest => rest,
-        };
         let rest = match rest {
             // /namespaces/x and /namespaces/x/status are the namespace itself.
             ["namespaces", namespace, rest @ ..]
@@ -82,7 +73,7 @@ impl Target {
             Method::PATCH => "patch",
             Method::DELETE if named => "delete",
             Method::DELETE => "deletecollection",
-            _ if self.watch_prefix || (!named && query.flag("watch")) => "watch",
+            _ if !named && query.flag("watch") => "watch",
             _ if named => "get",
             _ => "list",
         }
@@ -163,7 +154,6 @@ mod tests {
                 "/apis/coordination.k8s.io/v1/namespaces/n/leases",
                 ("coordination.k8s.io", "n", "leases", "", ""),
             ),
-            ("/api/v1/watch/nodes", ("", "", "nodes", "", "")),
         ];
         for (path, (group, namespace, resource, name, sub)) in table {
             let Route::Resource(t) = Route::parse(path) else { panic!("{path}") };

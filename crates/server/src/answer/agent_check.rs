@@ -1,62 +1,29 @@
-//! The responder of `HAProxy`'s agent-check: one line, then close. What `agent-send` sends is ignored.
+//! The line that `HAProxy`'s agent-check reads.
 
-use crate::answer::app::App;
-use crate::serve::accept::{Protocol, ServeError, Server, run};
-use crate::serve::connections::Place;
-use crate::serve::limits::Limits;
-use crate::serve::listener::Listener;
-use crate::serve::stream::Stream;
+use super::app::App;
+use nodegate_readiness::answer::fails_open;
 use nodegate_readiness::board::why;
-use nodegate_readiness::{Lookup, Query, Verdict};
-use std::future::Future;
-use std::sync::Arc;
+use nodegate_readiness::{Query, Verdict};
 
 /// The longest reason that is told: a line that `HAProxy` shows in one row of its status page.
 const MAX_REASON: usize = 100;
 
-/// Like [`serve`](crate::serve), for agent checks.
-pub async fn serve_agent(
-    listener: Listener,
-    app: Arc<App>,
-    limits: Limits,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
-    run(listener, Server::new(app, limits, Protocol::Agent), shutdown).await
-}
-
-/// The whole life of a connection. It counts as owing a request throughout, so the sweep bounds it.
-pub(crate) async fn answer(app: Arc<App>, mut stream: Stream, place: Place) {
-    let line = app.agent_line().await;
-    // A client that is gone needs no answer.
-    if stream.send_all(line.as_bytes()).await.is_ok() {
-        stream.close().await;
-    }
-    drop(place);
-}
-
 impl App {
     /// Both the operational and the administrative state are named each time: words keep what they do not name, so
     /// `down` after `drain` would stay in drain, and a lone `drain` would leave an earlier `down` (tried on 2.6).
-    async fn agent_line(&self) -> String {
-        let now = self.now();
-        let reply = match self.board.lookup("", now) {
-            Lookup::Hit(reply) => reply,
-            Lookup::Miss(query) => self.look("", &query, now).await,
-            Lookup::Bad(_) => self.look("", &Query::default(), now).await,
-        };
-        if reply.fails_open {
+    pub(crate) async fn agent_check_line(&self) -> String {
+        if self.board.node_name().is_none() {
+            return "down #NODE_NAME is not set\n".to_owned();
+        }
+        self.wait_for_results(&Query::default(), self.now()).await;
+        let reports = self.board.default_reports(self.now());
+        if fails_open(&reports) {
             self.metrics.failed_open();
         }
-        let (verdict, reason) = match reply.verdict {
-            None => return "down #NODE_NAME is not set\n".to_owned(),
-            // The reply has no reason, and that of a later moment may be of another verdict.
-            Some(Verdict::NotReady) => why(&self.board.default_reports(self.now())),
-            Some(verdict) => (verdict, String::new()),
-        };
-        match verdict {
-            Verdict::Ready => "up ready\n".to_owned(),
-            Verdict::Draining => "up drain\n".to_owned(),
-            Verdict::NotReady => format!("down #{}\n", one_line(&reason)),
+        match why(&reports) {
+            (Verdict::Ready, _) => "up ready\n".to_owned(),
+            (Verdict::Draining, _) => "up drain\n".to_owned(),
+            (Verdict::NotReady, reason) => format!("down #{}\n", one_line(&reason)),
         }
     }
 }
@@ -102,7 +69,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(flip);
             for _ in 0..100_000 {
-                lines.extend(app.agent_line().now_or_never());
+                lines.extend(app.agent_check_line().now_or_never());
             }
             over.store(true, Ordering::Relaxed);
         });

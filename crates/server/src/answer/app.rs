@@ -1,6 +1,6 @@
 //! What the server answers from.
 
-use crate::metrics::{Exposition, Metrics};
+use crate::metrics::{Metrics, Registries, StateCollector};
 use nodegate_readiness::{Beats, Board, CheckId, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::fmt;
@@ -13,13 +13,13 @@ use tokio::sync::Semaphore;
 
 /// How many requests may wait for the first result of their checks; others are answered with what is known. One that
 /// waits is busy and its connection can't be evicted, so without a bound those who name a check that hangs would take all
-/// places. A quarter of the default `--max-connections`; where those are fewer, see [`App::limit_waiting`].
+/// connections. A quarter of the default `--max-connections`; where those are fewer, see [`App::limit_waiting`].
 const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.
 pub trait Activate: Send + Sync {
-    /// Starts these checks, even if what is given back is dropped; done when each has its first result. The server waits no longer than the checks' own
-    /// timeouts allow.
+    /// Starts these checks, even if what is given back is dropped; done when each has its first result. The server waits no
+    /// longer than the checks' own timeouts allow.
     fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -33,23 +33,8 @@ impl Activate for NoLocalChecks {
     }
 }
 
-/// What is known of a watched Service on this node, as kube-proxy's healthCheckNodePort tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServiceHealth {
-    /// How many ready endpoints it has on this node.
-    pub local_endpoints: usize,
-    /// Whether the node forwards traffic to them.
-    pub proxy_healthy: bool,
-}
-
-/// The watched Services.
-pub trait Services: Send + Sync {
-    /// The health of one; `None` if it is not watched.
-    fn health(&self, namespace: &str, name: &str, now: Moment) -> Option<ServiceHealth>;
-}
-
 /// What an [`App`] is made of.
-pub struct Wiring {
+pub struct AppParts {
     /// The state and the answers.
     pub board: Arc<Board>,
     /// Turns the clock into moments; the same as everywhere else.
@@ -58,8 +43,6 @@ pub struct Wiring {
     pub beats: Arc<Beats>,
     /// Starts local checks.
     pub activator: Arc<dyn Activate>,
-    /// The watched Services, if there are any.
-    pub services: Option<Arc<dyn Services>>,
     /// Counts; also the one that the board's flips are told to.
     pub metrics: Arc<Metrics>,
     /// nodegate's version.
@@ -70,31 +53,36 @@ pub struct Wiring {
 
 /// Everything that the routes read.
 pub struct App {
-    pub(crate) board: Arc<Board>,
-    pub(crate) timeline: Timeline,
-    pub(crate) beats: Arc<Beats>,
-    pub(crate) activator: Arc<dyn Activate>,
-    pub(crate) services: Option<Arc<dyn Services>>,
+    pub(super) board: Arc<Board>,
+    timeline: Timeline,
+    pub(super) beats: Arc<Beats>,
+    pub(super) activator: Arc<dyn Activate>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) version: &'static str,
-    pub(crate) exposition: Exposition,
-    pub(crate) waiting: Semaphore,
+    pub(super) version: &'static str,
+    pub(super) registries: Registries,
+    pub(super) waiting: Semaphore,
     closing: AtomicBool,
 }
 
 impl App {
     /// An app that is ready to be served.
-    pub fn new(wiring: Wiring) -> Self {
-        let exposition = Exposition::new(&wiring);
+    pub fn new(parts: AppParts) -> Self {
+        let AppParts { board, timeline, beats, activator, metrics, version, revision } = parts;
+        let registries = Registries::new(StateCollector {
+            board: Arc::clone(&board),
+            timeline,
+            metrics: Arc::clone(&metrics),
+            version,
+            revision,
+        });
         Self {
-            board: wiring.board,
-            timeline: wiring.timeline,
-            beats: wiring.beats,
-            activator: wiring.activator,
-            services: wiring.services,
-            metrics: wiring.metrics,
-            version: wiring.version,
-            exposition,
+            board,
+            timeline,
+            beats,
+            activator,
+            metrics,
+            version,
+            registries,
             waiting: Semaphore::new(MAX_WAITING),
             closing: AtomicBool::new(false),
         }
@@ -102,7 +90,7 @@ impl App {
 
     /// Where other crates register their metric families; the prefix `nodegate_` is put before their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
-        self.exposition.registry_mut()
+        self.registries.own_mut()
     }
 
     /// The moment now.
@@ -110,10 +98,11 @@ impl App {
         self.timeline.at(Instant::now())
     }
 
-    /// Lets a quarter of a listener's places wait, if that is less. Called before anything is served.
-    pub(crate) fn limit_waiting(&self, places: usize) {
-        let most = (places / 4).clamp(1, MAX_WAITING);
+    /// Lets requests of a quarter of a listener's connections wait, if that is less. Called before anything is served.
+    pub(crate) fn limit_waiting(&self, max_connections: usize) {
+        let most = (max_connections / 4).clamp(1, MAX_WAITING);
         self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
+        debug_assert!(self.waiting.available_permits() <= most);
     }
 
     /// From now on `/readyz` says no, and every answer ends its connection.
@@ -130,12 +119,11 @@ impl App {
 impl App {
     /// One that is made of a board alone.
     pub(crate) fn of(board: Board) -> Arc<Self> {
-        Arc::new(Self::new(Wiring {
+        Arc::new(Self::new(AppParts {
             board: Arc::new(board),
             timeline: Timeline::new(Instant::now()),
             beats: Arc::new(Beats::new(Moment::default())),
             activator: Arc::new(NoLocalChecks),
-            services: None,
             metrics: Arc::default(),
             version: "",
             revision: None,

@@ -1,6 +1,11 @@
 //! From what is asked to the response.
 
-pub(crate) mod agent_check;
-pub(crate) mod app;
-pub(crate) mod respond;
-pub(crate) mod response_head;
+mod agent_check;
+mod app;
+mod health;
+mod respond;
+mod response_head;
+mod service_health;
+
+pub use app::{Activate, App, AppParts, NoLocalChecks};
+pub use respond::ResponseFuture;

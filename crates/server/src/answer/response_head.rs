@@ -1,5 +1,5 @@
-//! A response in the making. It lives in the header map of its request: hyper hands the same map to the next request
-//! of the connection, so a kept connection allocates none.
+//! The head of a response. It lives in the header map of its request: hyper hands the same map to the next request of
+//! the connection, so a kept connection allocates none.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -15,7 +15,7 @@ static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Format {
+pub(super) enum Format {
     Json,
     Text,
     Html,
@@ -34,32 +34,33 @@ impl Format {
     }
 }
 
-pub(crate) struct Draft(HeaderMap);
+/// The headers so far; a status and a body make a response of them.
+pub(super) struct ResponseHead(HeaderMap);
 
-impl Draft {
+impl ResponseHead {
     /// Takes over the headers of a request.
-    pub(crate) fn new(mut headers: HeaderMap) -> Self {
+    pub(super) fn new(mut headers: HeaderMap) -> Self {
         headers.clear();
         headers.insert(CACHE_CONTROL, NO_STORE.clone());
         Self(headers)
     }
 
     /// Names the methods that exist.
-    pub(crate) fn allow(&mut self) {
+    pub(super) fn allow(&mut self) {
         self.0.insert(ALLOW, ALLOWED.clone());
     }
 
     /// Makes hyper close the connection after this response.
-    pub(crate) fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.0.insert(CONNECTION, CLOSE.clone());
     }
 
     /// Sets a further header.
-    pub(crate) fn header(&mut self, name: HeaderName, value: HeaderValue) {
+    pub(super) fn header(&mut self, name: HeaderName, value: HeaderValue) {
         self.0.insert(name, value);
     }
 
-    pub(crate) fn finish(mut self, status: StatusCode, format: Format, body: Bytes) -> Response<Full<Bytes>> {
+    pub(super) fn finish(mut self, status: StatusCode, format: Format, body: Bytes) -> Response<Full<Bytes>> {
         self.0.insert(CONTENT_TYPE, format.value());
         let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;
@@ -67,7 +68,7 @@ impl Draft {
         response
     }
 
-    pub(crate) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
         self.finish(status, Format::Text, body.into())
     }
 }

@@ -1,7 +1,8 @@
 //! The families that say what the board and the server hold. They are read at scrape time, so they can't drift.
 
-use super::Metrics;
-use crate::route::{Code, Route};
+use super::counters::Metrics;
+use super::status_label::StatusLabel;
+use crate::route::Route;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
 use prometheus_client::collector::Collector;
@@ -14,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-pub(super) struct StateCollector {
-    pub(super) board: Arc<Board>,
-    pub(super) timeline: Timeline,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) version: &'static str,
-    pub(super) revision: Option<&'static str>,
+pub(crate) struct StateCollector {
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) version: &'static str,
+    pub(crate) revision: Option<&'static str>,
 }
 
 type Encoded = Result<(), fmt::Error>;
@@ -117,9 +118,9 @@ impl StateCollector {
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
         for (route, codes) in Route::ALL.iter().zip(&self.metrics.requests) {
-            for (code, count) in Code::ALL.iter().zip(codes) {
+            for (code, count) in StatusLabel::ALL.iter().zip(codes) {
                 let count = count.load(Ordering::Relaxed);
-                if count > 0 || (*route, *code) == (Route::Health, Code::Ok) {
+                if count > 0 || (*route, *code) == (Route::Health, StatusLabel::Ok) {
                     count_one(&mut family, &[("path", route.label()), ("code", code.label())], count)?;
                 }
             }

@@ -10,7 +10,7 @@ use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
 use std::time::Duration;
-use verdict_style::{Mood, is_guess};
+use verdict_style::{VerdictStyle, is_guess};
 
 /// Nothing is allowed but the one style sheet inside of the page, by its hash, and the icon, which is inside, too.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-f6NoJD0h+5C5jbSvpgO3LmYbI9bfFEbwSTyBZmTwJUY='; \
@@ -45,7 +45,7 @@ fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
 }
 
 fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Result {
-    let mood = Mood::now(status);
+    let style = VerdictStyle::now(status);
     let node = status.node.as_deref().unwrap_or("unknown node");
     let refresh = if refreshes { "<meta http-equiv=\"refresh\" content=\"5\">" } else { "" };
     let question = if is_guess(status) { "?" } else { "" };
@@ -56,16 +56,16 @@ fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Resul
          <title>{}{question} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
          xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath fill='%23{}' d='{}'/%3E%3Cpath fill='none' \
          stroke='%23fff' stroke-width='2.6' stroke-linecap='round' d='{}'/%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
-        mood.word,
+        style.word,
         Escaped(node),
-        mood.icon,
-        mood.outline,
-        mood.mark,
+        style.icon,
+        style.outline,
+        style.mark,
     )
 }
 
 fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
-    let mood = Mood::now(status);
+    let style = VerdictStyle::now(status);
     let guess = if is_guess(status) { " guess" } else { "" };
     let question = if is_guess(status) { "<span>?</span>" } else { "" };
     write!(
@@ -73,11 +73,11 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
         "<body><main><header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
          aria-hidden=\"true\"><path class=\"outline\" d=\"{}\"/><path class=\"mark\" d=\"{}\"/></svg>\
          <h1>{}{question}</h1><p class=\"why\">{}</p>",
-        mood.class,
+        style.class,
         Escaped(status.node.as_deref().unwrap_or("unknown")),
-        mood.outline,
-        mood.mark,
-        mood.word,
+        style.outline,
+        style.mark,
+        style.word,
         Escaped(status.why()),
     )?;
     if let Some(doubt) = status.doubt() {

@@ -1,7 +1,7 @@
 //! The tables of checks and of flips.
 
 use super::escape::Escaped;
-use super::verdict_style::Mood;
+use super::verdict_style::VerdictStyle;
 use nodegate_readiness::sentence::explained;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Stamp, Verdict};
@@ -72,7 +72,7 @@ pub(super) fn write_flips(page: &mut String, status: &Status, wall: u64) -> fmt:
 
 fn write_flip(page: &mut String, flip: &Flip, wall: u64) -> fmt::Result {
     let ago = Age(u128::from(wall.saturating_sub(flip.at_unix_ms)));
-    let (at, from, to) = (Stamp(flip.at_unix_ms), Mood::of(flip.from), Mood::of(flip.to));
+    let (at, from, to) = (Stamp(flip.at_unix_ms), VerdictStyle::of(flip.from), VerdictStyle::of(flip.to));
     write!(
         page,
         "<tr><td><time datetime=\"{at}\">{at:#}</time> <span class=\"ago\">{ago} ago</span><td><span class=\"change\">\

@@ -1,7 +1,7 @@
 //! The verdict over time, drawn: a lane for each verdict, so that the place tells it without the colour.
 
 use super::escape::Escaped;
-use super::verdict_style::Mood;
+use super::verdict_style::VerdictStyle;
 use nodegate_readiness::flips::REMEMBERED;
 use nodegate_readiness::rules::CACHE_STALE;
 use nodegate_readiness::status::Status;
@@ -72,7 +72,7 @@ fn write_segment(page: &mut String, segment: &Segment, start: u64, span: u64) ->
     let x = place(segment.from).min(WIDTH - LEAST);
     let width = place(segment.to).saturating_sub(x).max(LEAST);
     let lane = Verdict::ALL.iter().position(|verdict| *verdict == segment.verdict).unwrap_or_default();
-    let mood = Mood::of(segment.verdict);
+    let style = VerdictStyle::of(segment.verdict);
     let guess = if segment.guess { " guess" } else { "" };
     let doubt = if segment.guess { ", a guess" } else { "" };
     let because = if segment.reason.is_empty() { "" } else { ", " };
@@ -80,9 +80,9 @@ fn write_segment(page: &mut String, segment: &Segment, start: u64, span: u64) ->
         page,
         "<rect class=\"{}{guess}\" x=\"{x}\" y=\"{}\" width=\"{width}\" height=\"{BAR}\"><title>{}{because}{}{doubt}\n\
          {:#} to {:#} UTC</title></rect>",
-        mood.class,
+        style.class,
         lane * LANE + 1,
-        mood.word,
+        style.word,
         Escaped(&segment.reason),
         Stamp(segment.from),
         Stamp(segment.to),

@@ -5,7 +5,7 @@ use nodegate_readiness::status::Status;
 
 /// The look of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mood {
+pub(super) struct VerdictStyle {
     /// The word.
     pub(super) word: &'static str,
     /// The class in the style sheet.
@@ -18,7 +18,7 @@ pub(super) struct Mood {
     pub(super) icon: &'static str,
 }
 
-const READY: Mood = Mood {
+const READY: VerdictStyle = VerdictStyle {
     word: "Ready",
     class: "ready",
     outline: "M12 1a11 11 0 1 0 0 22a11 11 0 0 0 0-22z",
@@ -26,7 +26,7 @@ const READY: Mood = Mood {
     icon: "2a9d5c",
 };
 
-const DRAINING: Mood = Mood {
+const DRAINING: VerdictStyle = VerdictStyle {
     word: "Draining",
     class: "draining",
     outline: "M1.5 3h21L12 22.5z",
@@ -34,7 +34,7 @@ const DRAINING: Mood = Mood {
     icon: "c98200",
 };
 
-const NOT_READY: Mood = Mood {
+const NOT_READY: VerdictStyle = VerdictStyle {
     word: "NotReady",
     class: "not-ready",
     outline: "M7.5 1h9L23 7.5v9L16.5 23h-9L1 16.5v-9z",
@@ -42,7 +42,7 @@ const NOT_READY: Mood = Mood {
     icon: "d63a32",
 };
 
-const MISCONFIGURED: Mood = Mood {
+const MISCONFIGURED: VerdictStyle = VerdictStyle {
     word: "Misconfigured",
     class: "misconfigured",
     outline: "M1.5 1.5h21v21h-21z",
@@ -53,7 +53,7 @@ const MISCONFIGURED: Mood = Mood {
 /// Takes the place of any mark while the answer is a guess.
 const QUESTION: &str = "M8.6 9.4a3.5 3.5 0 1 1 5.2 3c-1.3.8-1.8 1.4-1.8 2.6M12 17.6v1.2";
 
-impl Mood {
+impl VerdictStyle {
     /// The look of a verdict that is sure.
     pub(super) fn of(verdict: Verdict) -> Self {
         match verdict {

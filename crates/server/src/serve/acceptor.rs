@@ -1,7 +1,7 @@
 //! Takes connections from the kernel, and turns away those that are not to be answered.
 
+use super::allow_from::AllowFrom;
 use crate::metrics::Metrics;
-use crate::serve::allow_from::AllowFrom;
 use nodegate_readiness::Moment;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with, getsockname};
@@ -12,66 +12,66 @@ use std::time::Duration;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// How often a line is logged while clients are turned away: a flood of them must not become a flood of lines.
-const TELL_EVERY: Duration = Duration::from_mins(1);
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// The way in of one listener.
-pub(crate) struct Door {
+/// Accepts the connections of one listener.
+pub(super) struct Acceptor {
     allow_from: AllowFrom,
     metrics: Arc<Metrics>,
-    denied: Mutex<Denied>,
+    denials: Mutex<Denials>,
 }
 
-/// Who was turned away since that was last told.
+/// How many were turned away since that was last logged.
 #[derive(Default)]
-struct Denied {
-    told: Option<Moment>,
+struct Denials {
+    logged: Option<Moment>,
     count: u64,
 }
 
-/// What stood at the door.
-pub(crate) enum Caller {
-    /// One to be answered.
-    Welcome(TcpStream),
-    /// One from elsewhere. Closed at once, before a byte of it is read.
-    Stranger(IpAddr),
+/// What becomes of a connection.
+pub(super) enum Admission {
+    /// It is answered.
+    Admitted(TcpStream),
+    /// Its client is not to be answered: it was closed at once, before a byte of it was read.
+    Denied(IpAddr),
 }
 
-impl Door {
-    pub(crate) fn new(allow_from: AllowFrom, metrics: Arc<Metrics>) -> Self {
-        Self { allow_from, metrics, denied: Mutex::default() }
+impl Acceptor {
+    pub(super) fn new(allow_from: AllowFrom, metrics: Arc<Metrics>) -> Self {
+        Self { allow_from, metrics, denials: Mutex::default() }
     }
 
     /// Takes the next connection. Who answers everybody does not ask the kernel who it is.
-    pub(crate) fn accept(&self, listener: &TcpListener) -> Result<Caller, Errno> {
+    pub(super) fn accept(&self, listener: &TcpListener) -> Result<Admission, Errno> {
         if self.allow_from.is_everybody() {
-            return Ok(Caller::Welcome(accept_with(listener, FLAGS)?.into()));
+            return Ok(Admission::Admitted(accept_with(listener, FLAGS)?.into()));
         }
         let (socket, peer) = acceptfrom_with(listener, FLAGS)?;
         let socket = TcpStream::from(socket);
         // A client that has reset its connection already may have no address.
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).ok_or(Errno::CONNABORTED)?.ip();
-        let known = self.allow_from.contains(peer) || is_own(peer, &socket);
-        Ok(if known { Caller::Welcome(socket) } else { Caller::Stranger(peer) })
+        let admitted = self.allow_from.contains(peer) || is_on_this_node(peer, &socket);
+        Ok(if admitted { Admission::Admitted(socket) } else { Admission::Denied(peer) })
     }
 
     /// Counts one that was turned away, and logs the first, and after that one line a minute at most.
-    pub(crate) fn deny(&self, client: IpAddr, now: Moment) {
+    pub(super) fn count_denied(&self, client: IpAddr, now: Moment) {
         self.metrics.denied();
-        if let Some(count) = self.denied.lock().unwrap_or_else(PoisonError::into_inner).add(now) {
+        if let Some(count) = self.denials.lock().unwrap_or_else(PoisonError::into_inner).add(now) {
             let client = client.to_canonical();
             tracing::warn!(%client, connections = count, "closed connections of clients that --allow-from does not name");
         }
     }
 }
 
-impl Denied {
-    /// How many to tell of, if it is time for that.
+impl Denials {
+    /// How many to log, if it is time for that.
     fn add(&mut self, now: Moment) -> Option<u64> {
         self.count += 1;
-        if self.told.is_some_and(|told| now.since(told) < TELL_EVERY) {
+        if self.logged.is_some_and(|logged| now.since(logged) < LOG_EVERY) {
             return None;
         }
-        self.told = Some(now);
+        self.logged = Some(now);
         Some(std::mem::take(&mut self.count))
     }
 }
@@ -79,7 +79,7 @@ impl Denied {
 /// Whether the client is on this node: its address is a loopback one or the very one that it connected to, as that of
 /// the kubelet's probes of a pod on the host's network. Nobody else gets through a handshake with it: what is sent to an
 /// own address never leaves the node.
-fn is_own(peer: IpAddr, socket: &TcpStream) -> bool {
+fn is_on_this_node(peer: IpAddr, socket: &TcpStream) -> bool {
     let local = || SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|local| local.ip());
     peer.to_canonical().is_loopback() || local() == Some(peer)
 }
@@ -89,15 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_of_once_a_minute() {
+    fn a_flood_is_logged_once_a_minute() {
         let at = |seconds| Moment::from_start(Duration::from_secs(seconds));
-        let mut denied = Denied::default();
-        assert_eq!(denied.add(at(5)), Some(1));
+        let mut denials = Denials::default();
+        assert_eq!(denials.add(at(5)), Some(1));
         for second in 5..65 {
-            assert_eq!(denied.add(at(second)), None);
+            assert_eq!(denials.add(at(second)), None);
         }
-        assert_eq!(denied.add(at(65)), Some(61));
-        assert_eq!(denied.add(at(65)), None);
-        assert_eq!(denied.add(at(1000)), Some(2));
+        assert_eq!(denials.add(at(65)), Some(61));
+        assert_eq!(denials.add(at(65)), None);
+        assert_eq!(denials.add(at(1000)), Some(2));
     }
 }

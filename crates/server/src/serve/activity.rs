@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// Accepted, and no request has been answered yet. The client owes us one.
     New,
     /// There was an answer; now the client owes us the rest of a request, or has sent something that was not answered.
@@ -19,7 +19,7 @@ pub(crate) enum Phase {
 
 /// Written by the connection's task without a lock or a clock of its own, read by the sweep.
 #[derive(Debug)]
-pub(crate) struct Activity {
+pub(super) struct Activity {
     phase: AtomicU8,
     since: AtomicMoment,
     last: AtomicBool,
@@ -27,13 +27,13 @@ pub(crate) struct Activity {
 
 impl Activity {
     /// A connection accepted `now`.
-    pub(crate) fn new(now: Moment) -> Self {
+    pub(super) fn new(now: Moment) -> Self {
         let since = AtomicMoment::default();
         since.advance(now);
         Self { phase: AtomicU8::new(Phase::New as u8), since, last: AtomicBool::new(false) }
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             phase if phase == Phase::Busy as u8 => Phase::Busy,
             phase if phase == Phase::Idle as u8 => Phase::Idle,
@@ -43,38 +43,38 @@ impl Activity {
     }
 
     /// Whether the client owes us a request, or the rest of one.
-    pub(crate) fn owes(&self) -> bool {
+    pub(super) fn awaits_request(&self) -> bool {
         matches!(self.phase(), Phase::New | Phase::Reading)
     }
 
     /// When the last request was answered, or the connection accepted.
-    pub(crate) fn since(&self) -> Moment {
+    pub(super) fn since(&self) -> Moment {
         self.since.get().unwrap_or_default()
     }
 
     /// Bytes have come in.
-    pub(crate) fn received(&self) {
+    pub(super) fn received(&self) {
         if self.phase() == Phase::Idle {
             self.set(Phase::Reading);
         }
     }
 
     /// The connection ends with the answer that comes next.
-    pub(crate) fn end_after_answer(&self) {
+    pub(super) fn end_after_answer(&self) {
         self.last.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn ends_after_answer(&self) -> bool {
+    pub(super) fn ends_after_answer(&self) -> bool {
         self.last.load(Ordering::Relaxed)
     }
 
     /// A request is complete and its answer must be waited for.
-    pub(crate) fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.set(Phase::Busy);
     }
 
     /// The answer is there. With a body left unread the client still owes us bytes.
-    pub(crate) fn end(&self, now: Moment, body_left: bool) {
+    pub(super) fn end(&self, now: Moment, body_left: bool) {
         self.since.advance(now);
         self.set(if body_left { Phase::Reading } else { Phase::Idle });
     }

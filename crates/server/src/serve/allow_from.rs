@@ -31,7 +31,7 @@ impl AllowFrom {
     }
 
     /// Whether a client of this address is answered; an IPv4 one also as a dual-stack socket shows it.
-    pub(crate) fn contains(&self, client: IpAddr) -> bool {
+    pub(super) fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
     }

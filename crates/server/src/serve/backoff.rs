@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_millis(5);
+const FIRST_DELAY: Duration = Duration::from_millis(5);
 /// Long enough to cost nothing, short enough that a load balancer's next probe finds us again.
-const LONGEST: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// How long accepting must work before an episode is over. Where one descriptor is free at a time every other accept
 /// fails, and each must not be news.
@@ -15,32 +15,32 @@ const CALM: Duration = Duration::from_secs(10);
 
 /// The state of an episode of failing accepts.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub(super) struct Backoff {
     delay: Duration,
     last_failure: Option<Instant>,
 }
 
 impl Backoff {
-    pub(crate) fn new() -> Self {
-        Self { delay: FIRST, last_failure: None }
+    pub(super) fn new() -> Self {
+        Self { delay: FIRST_DELAY, last_failure: None }
     }
 
     /// How long to wait after a failure, and whether it is the first of its episode, and so worth a log line.
-    pub(crate) fn failed(&mut self, now: Instant) -> (Duration, bool) {
+    pub(super) fn failed(&mut self, now: Instant) -> (Duration, bool) {
         let first = self.last_failure.replace(now).is_none();
-        let next = (self.delay * 2).min(LONGEST);
+        let next = (self.delay * 2).min(MAX_DELAY);
         (std::mem::replace(&mut self.delay, next), first)
     }
 
     /// Accepting works; true if that ends an episode.
-    pub(crate) fn succeeded(&mut self, now: Instant) -> bool {
-        self.delay = FIRST;
+    pub(super) fn succeeded(&mut self, now: Instant) -> bool {
+        self.delay = FIRST_DELAY;
         self.last_failure.take_if(|last| now.duration_since(*last) >= CALM).is_some()
     }
 }
 
 /// Whether an error concerns only the one connection that would have been accepted (accept(2)); the next may be fine.
-pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
+pub(super) fn concerns_one_connection(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
         errno,
@@ -58,7 +58,7 @@ pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
 }
 
 /// Whether closing a connection would help.
-pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
@@ -72,18 +72,18 @@ mod tests {
         let now = Instant::now();
         let mut backoff = Backoff::new();
         assert!(!backoff.succeeded(now));
-        assert_eq!(backoff.failed(now), (FIRST, true));
-        assert_eq!(backoff.failed(now), (FIRST * 2, false));
+        assert_eq!(backoff.failed(now), (FIRST_DELAY, true));
+        assert_eq!(backoff.failed(now), (FIRST_DELAY * 2, false));
         for _ in 0..20 {
             let (delay, first) = backoff.failed(now);
-            assert!(delay <= LONGEST && !first);
+            assert!(delay <= MAX_DELAY && !first);
         }
-        assert_eq!(backoff.failed(now).0, LONGEST);
+        assert_eq!(backoff.failed(now).0, MAX_DELAY);
         assert!(!backoff.succeeded(now), "it may go on");
-        assert_eq!(backoff.failed(now), (FIRST, false));
+        assert_eq!(backoff.failed(now), (FIRST_DELAY, false));
         assert!(backoff.succeeded(now + CALM));
         assert!(!backoff.succeeded(now + CALM));
-        assert_eq!(backoff.failed(now + CALM), (FIRST, true));
+        assert_eq!(backoff.failed(now + CALM), (FIRST_DELAY, true));
     }
 
     #[test]

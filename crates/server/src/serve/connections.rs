@@ -1,8 +1,8 @@
 //! The table of open connections: bounded, swept, and evicting the one that has been idle for the longest time.
 
+use super::activity::{Activity, Phase};
+use super::limits::Limits;
 use crate::metrics::Metrics;
-use crate::serve::activity::{Activity, Phase};
-use crate::serve::limits::Limits;
 use nodegate_readiness::Moment;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// All connections of one listener.
-pub(crate) struct Connections {
+pub(super) struct Connections {
     limits: Limits,
     metrics: Arc<Metrics>,
     table: Mutex<Table>,
@@ -44,19 +44,19 @@ impl Idle {
     }
 }
 
-/// A place in the table, given back when dropped: by a task that ended, was aborted, or never ran.
-pub(crate) struct Place {
+/// A slot in the table, given back when dropped: by a task that ended, was aborted, or never ran.
+pub(super) struct ConnectionSlot {
     key: u64,
     connections: Arc<Connections>,
 }
 
 impl Connections {
-    pub(crate) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
         Self { limits, metrics, table: Mutex::default(), emptied: Notify::new() }
     }
 
-    /// Takes a place, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
-    pub(crate) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Place> {
+    /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
+    pub(super) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
         let now = activity.since();
         let mut table = self.table();
         if table.entries.len() >= self.limits.connections && !self.evict(&mut table) {
@@ -67,23 +67,23 @@ impl Connections {
         table.next_key += 1;
         table.entries.insert(key, Entry { reading: Some((activity.since(), now)), activity, task: None });
         self.metrics.opened();
-        Some(Place { key, connections: Arc::clone(self) })
+        Some(ConnectionSlot { key, connections: Arc::clone(self) })
     }
 
-    /// How many connections have taken a place so far.
-    pub(crate) fn entered(&self) -> u64 {
+    /// How many connections have taken a slot so far.
+    pub(super) fn entered(&self) -> u64 {
         self.table().next_key
     }
 
-    /// Names the task of a place; if it has ended meanwhile there is nothing to name.
-    pub(crate) fn started(&self, key: u64, task: AbortHandle) {
+    /// Names the task of a slot; if it has ended meanwhile there is nothing to name.
+    pub(super) fn started(&self, key: u64, task: AbortHandle) {
         if let Some(entry) = self.table().entries.get_mut(&key) {
             entry.task = Some(task);
         }
     }
 
     /// Closes one idle connection, to get its file descriptor; false if there is none.
-    pub(crate) fn evict_one(&self) -> bool {
+    pub(super) fn evict_one(&self) -> bool {
         self.evict(&mut self.table())
     }
 
@@ -113,7 +113,7 @@ impl Connections {
     }
 
     /// Closes the connections whose clients are too late.
-    pub(crate) fn sweep(&self, now: Moment) {
+    pub(super) fn sweep(&self, now: Moment) {
         self.close_where(|entry| {
             let since = entry.activity.since();
             match entry.activity.phase() {
@@ -131,12 +131,12 @@ impl Connections {
     }
 
     /// Closes the kept connections on which nothing is going on.
-    pub(crate) fn close_idle(&self) {
+    pub(super) fn close_idle(&self) {
         self.close_where(|entry| entry.activity.phase() == Phase::Idle);
     }
 
     /// Closes everything that is left and gives its number.
-    pub(crate) fn close_all(&self) -> usize {
+    pub(super) fn close_all(&self) -> usize {
         self.close_where(|_| true)
     }
 
@@ -169,12 +169,12 @@ impl Connections {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.table().entries.is_empty()
     }
 
     /// Waits until no connection is open.
-    pub(crate) async fn emptied(&self) {
+    pub(super) async fn emptied(&self) {
         while !self.is_empty() {
             self.emptied.notified().await;
         }
@@ -186,13 +186,13 @@ impl Connections {
     }
 }
 
-impl Place {
-    pub(crate) fn key(&self) -> u64 {
+impl ConnectionSlot {
+    pub(super) fn key(&self) -> u64 {
         self.key
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         drop(self.connections.leave(&mut self.connections.table(), self.key));
     }
@@ -212,14 +212,14 @@ mod tests {
         Arc::new(Connections::new(limits, Arc::default()))
     }
 
-    fn enter(table: &Arc<Connections>, now: Moment) -> (Arc<Activity>, Place) {
+    fn enter(table: &Arc<Connections>, now: Moment) -> (Arc<Activity>, ConnectionSlot) {
         let activity = Arc::new(Activity::new(now));
-        let place = table.enter(Arc::clone(&activity)).unwrap();
-        (activity, place)
+        let slot = table.enter(Arc::clone(&activity)).unwrap();
+        (activity, slot)
     }
 
-    fn holds(table: &Connections, place: &Place) -> bool {
-        table.table().entries.contains_key(&place.key)
+    fn holds(table: &Connections, slot: &ConnectionSlot) -> bool {
+        table.table().entries.contains_key(&slot.key)
     }
 
     #[test]
@@ -250,9 +250,9 @@ mod tests {
         let (_new, b) = enter(&table, at(20));
         let spoken: Vec<_> = (21..40)
             .map(|second| {
-                let (activity, place) = enter(&table, at(second));
+                let (activity, slot) = enter(&table, at(second));
                 activity.end(at(second), false);
-                place
+                slot
             })
             .collect();
         assert!(holds(&table, &b), "it is the oldest of all, and has yet to speak");

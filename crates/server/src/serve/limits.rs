@@ -1,17 +1,11 @@
-//! Whom and what a listener answers, and what one client may cost the others.
+//! What one client may cost the others.
 
-use crate::serve::allow_from::AllowFrom;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The limits of a listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Which clients are answered. Those on this node always are.
-    pub allow_from: AllowFrom,
-    /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
-    pub elsewhere: Option<SocketAddr>,
     /// The most connections at a time; one more evicts the one that has been idle for the longest time.
     pub connections: usize,
     /// How long a client may take to send the head of a request, from its first byte, or from the connection's start.
@@ -27,8 +21,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            allow_from: AllowFrom::EVERYBODY,
-            elsewhere: None,
             connections: 1024,
             header_timeout: Duration::from_secs(5),
             // nginx's default; longer than the probe interval of any load balancer.
@@ -69,7 +61,7 @@ impl Limits {
 
     /// How often to look for clients that are too late: precise enough for the shortest timeout, and at most once a
     /// second so that a kept connection does not wake the node for it.
-    pub(crate) fn sweep_every(&self) -> Duration {
+    pub(super) fn sweep_every(&self) -> Duration {
         let shortest = self.header_timeout.min(self.idle_timeout);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }

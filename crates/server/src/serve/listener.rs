@@ -1,13 +1,6 @@
 //! Binding: a port that can't be bound is a start-up error.
-//!
-//! Listeners of one port and UID are a group, and the kernel spreads new connections over it by a hash. When a listener
-//! closes, whatever it had not accepted yet is reset, a handshake in flight as well, so a predecessor that gets
-//! connections to its end must lose some. Hence a program of the group's (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) gives
-//! all new connections to one of it. The program stays when the socket that attached it goes; where it names a socket
-//! that is not there, as it does while there is only one, the hash decides.
 
-use nix::libc::{sock_filter, sock_fprog};
-use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use super::reuseport::{ReuseportSlot, steer};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -19,16 +12,6 @@ const BACKLOG: i32 = 1024;
 /// is 8 KiB at most, and longer answers go in pieces. Left to itself Linux grows a buffer to 4 MiB: a client that asks a
 /// lot and reads nothing has had half a MiB on each of its connections within seconds, and the pod is charged for it.
 const BUFFER: usize = 8 * 1024;
-/// `BPF_RET | BPF_K`: returns a constant, here a socket's place in the group.
-const RETURN: u16 = 0x06;
-
-/// A socket's place in its group: the kernel appends whoever begins to listen, and the last takes the place of one that
-/// goes. Of two the older is at 0 and the newer at 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heir {
-    First = 0,
-    Second = 1,
-}
 
 /// A bound, listening, non-blocking socket.
 #[derive(Debug)]
@@ -86,17 +69,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = socket.into();
     // The predecessor may not know of this: long before it goes, no handshake with it is in flight any more. And it is
     // the new pod that answers the kubelet's questions about the new pod.
-    steer(&listener, Heir::Second);
+    steer(&listener, ReuseportSlot::Second);
     Ok(listener)
-}
-
-/// Gives new connections of the listener's group to one socket of it.
-pub(crate) fn steer(listener: &TcpListener, to: Heir) {
-    let mut program = [sock_filter { code: RETURN, jt: 0, jf: 0, k: to as u32 }];
-    let program = sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
-        tracing::debug!(%error, "new connections go to any listener on this port");
-    }
 }
 
 impl Listener {
@@ -105,7 +79,7 @@ impl Listener {
         self.0.local_addr()
     }
 
-    pub(crate) fn into_inner(self) -> TcpListener {
+    pub(super) fn into_inner(self) -> TcpListener {
         self.0
     }
 }
@@ -161,7 +135,7 @@ mod tests {
     fn a_newer_listener_gives_the_connections_back() {
         let old = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let new = bind(Some(Ipv4Addr::LOCALHOST.into()), old.local_addr().unwrap().port()).unwrap();
-        steer(&new.0, Heir::First);
+        steer(&new.0, ReuseportSlot::First);
         assert_eq!(answers(&[&old, &new], Ipv4Addr::LOCALHOST.into()), [32, 0]);
         drop(new);
         assert_eq!(answers(&[&old], Ipv4Addr::LOCALHOST.into()), [32]);

@@ -1,11 +1,91 @@
-//! A connection from the moment it is accepted to its end.
+//! A connection from the moment it is accepted until it is closed. What is answered on it is up to
+//! [`answer`](crate::answer), of which only [`App`] is known here.
 
-pub(crate) mod accept;
-pub(crate) mod acceptor;
-pub(crate) mod activity;
-pub(crate) mod allow_from;
-pub(crate) mod backoff;
-pub(crate) mod connections;
-pub(crate) mod limits;
-pub(crate) mod listener;
-pub(crate) mod stream;
+mod accept;
+mod acceptor;
+mod activity;
+mod allow_from;
+mod backoff;
+mod connections;
+mod http;
+mod limits;
+mod listener;
+mod protocol;
+mod reuseport;
+mod shutdown;
+mod stream;
+
+pub use allow_from::{AllowFrom, BadAllowFrom};
+pub use limits::Limits;
+pub use listener::{BindError, Listener, bind};
+
+pub(crate) use accept::Server;
+pub(crate) use protocol::Protocol;
+
+use crate::answer::App;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
+
+/// How a listener is served.
+#[derive(Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// Which clients are answered. Those on this node always are.
+    pub allow_from: AllowFrom,
+    /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
+    pub metrics_moved_to: Option<SocketAddr>,
+    /// What one client may cost the others.
+    pub limits: Limits,
+}
+
+/// Why serving could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("can't wait for connections: {0}")]
+pub struct ServeError(#[from] io::Error);
+
+/// Answers requests until `shutdown` resolves, then drains: new connections go to another process that listens on the same
+/// port, if there is one; those on their way to this one are still taken, requests in flight finish, kept connections are
+/// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO.
+pub async fn serve(
+    listener: Listener,
+    app: Arc<App>,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let protocol = Protocol::http(options.metrics_moved_to);
+    run(listener, Server::new(app, options.allow_from, options.limits, protocol), shutdown).await
+}
+
+/// Like [`serve`], for `HAProxy`'s agent-checks: one line, then close. What `agent-send` sends is ignored.
+pub async fn serve_agent_check(
+    listener: Listener,
+    app: Arc<App>,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    run(listener, Server::new(app, options.allow_from, options.limits, Protocol::AgentCheck), shutdown).await
+}
+
+/// Serves one protocol from start to end.
+async fn run(
+    listener: Listener,
+    server: Server,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; what that demands holds: TcpListener owns its descriptor"
+    )]
+    let socket = AsyncFd::new(listener.into_inner())?;
+    server.accept_until(&socket, shutdown).await;
+
+    let deadline = Instant::now() + server.close();
+    server.hand_over(&socket).await;
+    server.empty_accept_queue(socket.get_ref(), deadline).await;
+    drop(socket);
+    server.drain(deadline).await;
+    Ok(())
+}

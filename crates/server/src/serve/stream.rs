@@ -3,7 +3,7 @@
 //! It joins the reactor only when it must wait. Most probes come as a new connection whose request is there by the time
 //! it is accepted and which is closed after the answer: they cost one read, one write and one close, and no epoll call.
 
-use crate::serve::activity::Activity;
+use super::activity::Activity;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
@@ -24,7 +24,7 @@ const CHUNK: usize = 2048;
 /// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
 const LINGER_BYTES: usize = 256 * 1024;
 
-pub(crate) struct Stream {
+pub(super) struct Stream {
     socket: Socket,
     activity: Arc<Activity>,
     ended: bool,
@@ -39,12 +39,12 @@ enum Socket {
 
 impl Stream {
     /// `socket` must be non-blocking.
-    pub(crate) fn new(socket: std::net::TcpStream, activity: Arc<Activity>) -> Self {
+    pub(super) fn new(socket: std::net::TcpStream, activity: Arc<Activity>) -> Self {
         Self { socket: Socket::Unregistered(socket), activity, ended: false }
     }
 
     /// Sends all of `bytes`.
-    pub(crate) async fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = poll_fn(|cx| self.poll_send(cx, bytes)).await?;
             bytes = bytes.get(sent..).unwrap_or_default();
@@ -54,9 +54,9 @@ impl Stream {
 
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
     /// How long that may take is bounded by the sweep.
-    pub(crate) async fn close(mut self) {
+    pub(super) async fn close(mut self) {
         // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
-        if self.ended || self.socket.shutdown().is_err() || !self.activity.owes() {
+        if self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request() {
             return;
         }
         let mut discarded = 0;

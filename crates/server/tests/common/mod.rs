@@ -10,9 +10,11 @@
 
 use nodegate_readiness::{
     Beats, Board, Catalog, CheckId, Condition, ConditionStatus, LocalCheck, LocalResult, Moment, Node,
-    NodeFacts, Outcome, Policy, Timeline,
+    NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
 };
-use nodegate_server::{Activate, App, Limits, Listener, Metrics, NoLocalChecks, Services, Wiring, bind};
+use nodegate_server::{
+    Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
+};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::pin::Pin;
@@ -51,7 +53,8 @@ pub struct Scenario {
     pub local: Vec<&'static str>,
     pub default: Vec<&'static str>,
     pub activator: Arc<dyn Activate>,
-    pub services: Option<Arc<dyn Services>>,
+    /// The watched Services with their local endpoints.
+    pub services: Vec<(&'static str, usize)>,
 }
 
 impl Default for Scenario {
@@ -64,7 +67,7 @@ impl Default for Scenario {
             local: Vec::new(),
             default: vec!["node_ready"],
             activator: Arc::new(NoLocalChecks),
-            services: None,
+            services: Vec::new(),
         }
     }
 }
@@ -83,7 +86,8 @@ impl Scenario {
         let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
         let timeout = Duration::from_secs(5);
         let local = self.local.iter().map(|name| LocalCheck { name: (*name).to_owned(), timeout }).collect();
-        let catalog = Catalog::new(local);
+        let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
+        let catalog = Catalog::new(local).with_services(names.collect());
         let default: Vec<CheckId> = self.default.iter().map(|name| catalog.find(name).unwrap()).collect();
         let metrics = Arc::new(Metrics::default());
         let hook = Arc::clone(&metrics);
@@ -98,16 +102,19 @@ impl Scenario {
             board.prove(ago(age));
         }
         board.set_node(self.node, now, SystemTime::now());
+        for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
+            board.prove_service(index, now);
+            board.set_service(index, &ServiceFacts { local_endpoints }, now, SystemTime::now());
+        }
         board.open(now, SystemTime::now());
         let beats = Arc::new(Beats::new(Moment::default()));
         beats.watch(ago(self.beat));
         beats.timers(ago(self.beat));
-        let app = App::new(Wiring {
+        let app = App::new(AppParts {
             board: Arc::clone(&board),
             timeline,
             beats,
             activator: self.activator,
-            services: self.services,
             metrics: Arc::clone(&metrics),
             version: "1.2.3",
             revision: Some("abc"),
@@ -120,14 +127,15 @@ impl Scenario {
     }
 
     pub fn serve_within(self, limits: Limits) -> Running {
-        self.start(limits, |listener, app, limits, stop| {
-            Box::pin(async move { nodegate_server::serve(listener, app, limits, stop).await.unwrap() })
+        self.start(limits, |listener, app, options, stop| {
+            Box::pin(async move { nodegate_server::serve(listener, app, options, stop).await.unwrap() })
         })
     }
 
-    pub fn serve_agent(self) -> Running {
-        self.start(Limits::default(), |listener, app, limits, stop| {
-            Box::pin(async move { nodegate_server::serve_agent(listener, app, limits, stop).await.unwrap() })
+    pub fn serve_agent_check(self) -> Running {
+        self.start(Limits::default(), |listener, app, options, stop| {
+            let served = nodegate_server::serve_agent_check(listener, app, options, stop);
+            Box::pin(async move { served.await.unwrap() })
         })
     }
 
@@ -139,14 +147,15 @@ impl Scenario {
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve(listener, app, limits, Box::pin(async { drop(stopped.await) })));
+            let options = ServeOptions { limits, ..ServeOptions::default() };
+            runtime.block_on(serve(listener, app, options, Box::pin(async { drop(stopped.await) })));
         });
         Running { board, timeline, metrics, address, stop: Some(stop), thread: Some(thread) }
     }
 }
 
 type Done = Pin<Box<dyn Future<Output = ()>>>;
-type Serve = fn(Listener, Arc<App>, Limits, Done) -> Done;
+type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
 
 pub struct Running {
     pub board: Arc<Board>,

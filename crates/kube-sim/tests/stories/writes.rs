@@ -1,16 +1,6 @@
 //! Writes: conflicts, patches, subresources, dry runs, deletions.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
 
-mod common;
-
-use common::{captured, get, send, start};
+use crate::client::{self, Headers, captured, get, send, start};
 use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 
@@ -39,7 +29,7 @@ async fn an_update_from_an_old_version_conflicts_as_captured() {
 #[tokio::test]
 async fn each_patch_type_changes_what_it_says() {
     let sim = sim().await;
-    let table: [(&[(&str, &str)], &str, &str, Value); 5] = [
+    let table: [(Headers<'_>, &str, &str, Value); 5] = [
         (&MERGE, r#"{"spec":{"unschedulable":true}}"#, "/spec/unschedulable", json!(true)),
         (&STRATEGIC, r#"{"spec":{"unschedulable":null}}"#, "/spec", json!({})),
         (
@@ -134,7 +124,7 @@ async fn creations_are_checked() {
     assert!(answer["metadata"]["name"].as_str().expect("a name").starts_with("c-"));
     let huge = format!(r#"{{"kind":"Node","x":"{}"}}"#, "x".repeat(4 << 20));
     // The answer may be lost when the server closes before it has read everything.
-    if let Ok(answer) = common::try_send(&sim, "POST", "/api/v1/nodes", &[], &huge).await {
+    if let Ok(answer) = client::try_send(&sim, "POST", "/api/v1/nodes", &[], &huge).await {
         assert_eq!(answer.code, 413);
     }
 }
@@ -174,7 +164,7 @@ async fn requests_that_nobody_expects_break_nothing() {
         );
     }
     let path = "/api/v1/nodes?watch=1&timeoutSeconds=18446744073709551615&allowWatchBookmarks=true";
-    assert_eq!(common::watch(&sim, path).await.next().await.event()["type"], "ADDED");
+    assert_eq!(client::watch(&sim, path).await.next().await.event()["type"], "ADDED");
     assert!(sim.node("lab-node").is_some());
 }
 
@@ -319,22 +309,4 @@ async fn the_generation_of_an_endpoint_slice_counts_its_content() {
         let patched = send(&sim, "PATCH", &format!("{slices}/s"), &MERGE, patch).await.json();
         assert_eq!(patched["metadata"]["generation"], generation, "{patch}");
     }
-}
-
-#[tokio::test]
-async fn state_survives_in_its_file() {
-    let home = tempfile::tempdir().expect("a directory");
-    let build = || Sim::builder().node("a").lifecycle(false).tls(true).state(home.path().join("state"));
-    let first = start(build()).await;
-    first.cordon("a");
-    first.add_node("b");
-    first.delete_node("b");
-    let (uid, version) = (first.node("a").expect("a")["metadata"]["uid"].clone(), first.store().version());
-    let ca = first.ca_pem();
-    first.shutdown().await;
-    let second = start(build()).await;
-    assert_eq!(second.ca_pem(), ca, "clients need not trust anew");
-    let node = second.node("a").expect("a");
-    assert_eq!((&node["metadata"]["uid"], &node["spec"]["unschedulable"]), (&uid, &json!(true)));
-    assert!(second.node("b").is_none() && second.store().version() >= version);
 }

@@ -3,8 +3,8 @@
 use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
-use nodegate_probes::http::Prober;
-use nodegate_probes::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
+use nodegate_local_checks::http::Prober;
+use nodegate_local_checks::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query};
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -340,7 +340,7 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
     world.activate("node_ready").await;
     assert_eq!(
         Probes::new(&Settings::default(), &HostRoot::default()).local_checks().len(),
-        nodegate_probes::registry::known().len()
+        nodegate_local_checks::registry::known().len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);

@@ -1,7 +1,7 @@
 //! kube-proxy as it comes, works, gets stuck and goes. Its answers are served as each release writes them.
 
 use crate::support::{Server, World, check, fail, hang, log_of};
-use nodegate_probes::{HostRoot, Probes, Settings};
+use nodegate_local_checks::{HostRoot, Probes, Settings};
 use nodegate_readiness::Outcome;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch::Receiver;
 
-/// How often a stale cache is mentioned again.
+/// How often a stale cache is logged again.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
 
-/// An episode of staleness.
+/// A time in which the cache is stale.
 #[derive(Clone, Copy)]
-struct Episode {
+struct StaleEpisode {
     began: Moment,
-    mentioned: Moment,
+    logged: Moment,
 }
 
-/// Keeps time, forever. Nothing is logged before `open` says that answers are given.
+/// Runs forever. Nothing is logged before `open` says that answers are given.
 pub(crate) async fn run(board: Arc<Board>, beats: Arc<Beats>, timeline: Timeline, mut open: Receiver<bool>) {
-    let mut episode: Option<Episode> = None;
+    let mut episode: Option<StaleEpisode> = None;
     // The sender only goes away with the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -30,14 +30,14 @@ pub(crate) async fn run(board: Arc<Board>, beats: Arc<Beats>, timeline: Timeline
             // Nothing is watched without a name, and a restart by the kubelet would not bring one.
             beats.watch(now);
         } else {
-            episode = mention(&board, episode, now);
+            episode = log_staleness(&board, episode, now);
         }
         tokio::time::sleep(until_next(&board, episode, now)).await;
     }
 }
 
 /// Logs what is new about the freshness, and gives the episode as it now stands.
-fn mention(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
+fn log_staleness(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Option<StaleEpisode> {
     let freshness = board.freshness(now);
     match (freshness.stale, episode) {
         (false, None) => None,
@@ -46,7 +46,7 @@ fn mention(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episo
             tracing::info!(stale_for_s = seconds, "the cache follows the API server again");
             None
         }
-        (true, Some(episode)) if now.since(episode.mentioned) < REMIND_EVERY => Some(episode),
+        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
         (true, _) => {
             let began = episode.map_or(now, |episode| episode.began);
             let age = freshness
@@ -58,13 +58,13 @@ fn mention(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episo
                 OnStale::NotReady => "failing closed: answering not-ready",
             };
             tracing::warn!(last_proof = age, on_stale = %board.policy().on_stale, "the cache is stale, {answer}");
-            Some(Episode { began, mentioned: now })
+            Some(StaleEpisode { began, logged: now })
         }
     }
 }
 
 /// Until the cache can become stale, a reminder is due, or a beat.
-fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration {
+fn until_next(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Duration {
     let next = match episode {
         // Recovery is worth noticing soon, and an outage is no time to save wake-ups.
         Some(_) => now.plus(Duration::from_secs(1)),
@@ -129,7 +129,7 @@ mod tests {
                 if second == 180 {
                     board.prove(at(180));
                 }
-                episode = mention(&board, episode, at(second));
+                episode = log_staleness(&board, episode, at(second));
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
@@ -146,7 +146,7 @@ mod tests {
         let board = board();
         assert_eq!(until_next(&board, None, at(15)), Duration::from_millis(1001));
         assert_eq!(until_next(&board, None, at(20)), Duration::from_millis(1), "never at once");
-        let episode = Episode { began: at(17), mentioned: at(17) };
+        let episode = StaleEpisode { began: at(17), logged: at(17) };
         assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
         let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         assert_eq!(until_next(&unproved, None, at(20)), BEAT);

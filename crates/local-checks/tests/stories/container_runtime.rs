@@ -4,7 +4,7 @@ use crate::support::{World, fail};
 use bytes::Bytes;
 use h2::server::{SendResponse, handshake};
 use http::{HeaderMap, Response};
-use nodegate_probes::{HostRoot, Probes, Settings};
+use nodegate_local_checks::{HostRoot, Probes, Settings};
 use nodegate_readiness::Outcome;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use std::fs;

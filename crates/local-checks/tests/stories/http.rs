@@ -1,7 +1,7 @@
 //! The HTTP checks against real sockets, one for each way in which a server can fail.
 
 use crate::support::{PATIENCE, Server, check, fail, hang};
-use nodegate_probes::http::{HttpError, Prober};
+use nodegate_local_checks::http::{HttpError, Prober};
 use nodegate_readiness::Outcome;
 use socket2::SockRef;
 use std::fmt::Write as _;

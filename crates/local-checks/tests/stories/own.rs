@@ -1,7 +1,7 @@
 //! The checks that ask a URL or a port: each way to fail has the same reason in each of them.
 
 use crate::support::{PATIENCE, Server, World, fail, hang};
-use nodegate_probes::{HostRoot, OwnChecks, Probes, Settings};
+use nodegate_local_checks::{HostRoot, OwnChecks, Probes, Settings};
 use nodegate_readiness::Outcome;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fmt::Write as _;

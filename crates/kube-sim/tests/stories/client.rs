@@ -1,16 +1,18 @@
 //! A small client, so that the tests see exactly what is on the wire.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use nodegate_kube_sim::{Builder, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Builder, Sim};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// Long enough for a busy machine; nothing waits this long when all is well.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Names and values; an empty value takes a header away that would be there otherwise.
+pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
 
 pub(crate) async fn start(builder: Builder) -> Sim {
     builder.start().await.expect("the simulator starts")
@@ -66,14 +68,14 @@ pub(crate) async fn open(
     sim: &Sim,
     method: &str,
     path: &str,
-    headers: &[(&str, &str)],
+    headers: Headers<'_>,
     body: &str,
 ) -> std::io::Result<Stream> {
     let mut stream = TcpStream::connect(sim.address()).await?;
     let mut request =
         format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n", sim.address(), body.len());
     if !headers.iter().any(|(k, _)| *k == "Authorization") {
-        let _ = write!(request, "Authorization: Bearer {}\r\n", sim.admin_token());
+        let _ = write!(request, "Authorization: Bearer {ADMIN_TOKEN}\r\n");
     }
     for (key, value) in headers.iter().filter(|(_, v)| !v.is_empty()) {
         let _ = write!(request, "{key}: {value}\r\n");
@@ -155,19 +157,13 @@ pub(crate) async fn try_send(
     sim: &Sim,
     method: &str,
     path: &str,
-    headers: &[(&str, &str)],
+    headers: Headers<'_>,
     body: &str,
 ) -> std::io::Result<Answer> {
     open(sim, method, path, headers, body).await?.rest().await
 }
 
-pub(crate) async fn send(
-    sim: &Sim,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> Answer {
+pub(crate) async fn send(sim: &Sim, method: &str, path: &str, headers: Headers<'_>, body: &str) -> Answer {
     tokio::time::timeout(DEADLINE, try_send(sim, method, path, headers, body))
         .await
         .expect("in time")
@@ -201,47 +197,4 @@ pub(crate) fn captured(name: &str) -> (u16, String) {
     let (head, body) = text.split_once("\n\n").expect("head and body");
     let code = head.lines().nth(1).and_then(|l| l.split(' ').nth(1)).and_then(|c| c.parse().ok());
     (code.expect("a code"), body.trim_end().to_owned())
-}
-
-/// Runs the real kubectl against the simulator.
-pub(crate) struct Kubectl {
-    home: tempfile::TempDir,
-}
-
-impl Kubectl {
-    pub(crate) fn new(sim: &Sim) -> Self {
-        let home = tempfile::tempdir().expect("a directory");
-        sim.write_kubeconfig(&home.path().join("config")).expect("a kubeconfig");
-        Kubectl { home }
-    }
-
-    pub(crate) fn file(&self, name: &str, text: &str) -> String {
-        let path = self.home.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path.to_str().expect("a path").to_owned()
-    }
-
-    pub(crate) fn command(&self, arguments: &[&str]) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new("kubectl");
-        command
-            .env("KUBECONFIG", self.home.path().join("config"))
-            .arg("--cache-dir")
-            .arg(self.home.path().join("cache"));
-        command.args(arguments).kill_on_drop(true);
-        command
-    }
-
-    /// What it printed (both streams), and whether it succeeded.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> (bool, String) {
-        let output = tokio::time::timeout(DEADLINE * 2, self.command(arguments).output());
-        let output = output.await.expect("kubectl ends").expect("kubectl runs");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
-    }
-
-    pub(crate) async fn ok(&self, arguments: &[&str]) -> String {
-        let (ok, text) = self.run(arguments).await;
-        assert!(ok, "kubectl {arguments:?}: {text}");
-        text
-    }
 }

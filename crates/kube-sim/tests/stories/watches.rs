@@ -1,18 +1,8 @@
 //! Watch streams, compared with captured ones.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{Next, get, open, start, until, watch};
+use crate::client::{self, Next, get, open, start, until, watch};
 use nodegate_kube_sim::{Limits, Sim};
 use serde_json::{Value, json};
 
@@ -107,7 +97,7 @@ async fn a_node_comes_and_goes_as_captured() {
     let sim = start(Sim::builder()).await;
     let mut stream = watch(&sim, "/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dcap-node").await;
     let body = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"cap-node"}}"#;
-    assert_eq!(common::send(&sim, "POST", "/api/v1/nodes", &[], body).await.code, 201);
+    assert_eq!(client::send(&sim, "POST", "/api/v1/nodes", &[], body).await.code, 201);
     let real = captured("watch-delete-create");
     for expected in &real[..3] {
         let event = stream.next().await.event();
@@ -120,7 +110,7 @@ async fn a_node_comes_and_goes_as_captured() {
         );
     }
     let before = sim.store().version();
-    let answer = common::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
+    let answer = client::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
     assert_eq!(
         (answer["status"].as_str(), answer["details"]["kind"].as_str()),
         (Some("Success"), Some("nodes"))

@@ -1,18 +1,8 @@
 //! An API server that is cut off from etcd says what a real one (1.36) said.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::type_complexity,
-    reason = "a test that cannot go on says why and fails"
-)]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Next, Stream, get, send, start, try_send, until, watch};
+use crate::client::{self, Next, Stream, get, send, start, try_send, until, watch};
 use nodegate_kube_sim::{Builder, Sim};
 use serde_json::Value;
 
@@ -177,16 +167,9 @@ async fn one_resource_may_be_cut_off_alone() {
 
 #[tokio::test]
 async fn another_server_on_the_same_etcd_goes_on() {
-    let sim = start(builder().control(([127, 0, 0, 1], 0).into())).await;
+    let sim = start(builder()).await;
     let other = sim.another_server().expect("another server");
-    let control = sim.control_url().expect("a control API");
-    let post = |path: &str| {
-        tokio::process::Command::new("curl")
-            .args(["-s", "-X", "POST"])
-            .arg(format!("{control}{path}"))
-            .status()
-    };
-    assert!(post("/cut-off-from-etcd").await.expect("curl").success());
+    sim.cut_off_from_etcd(&[]);
     let url = format!("http://{}{NODE}", other.address());
     let json =
         ["-H", "Content-Type: application/merge-patch+json", "-d", r#"{"spec":{"unschedulable":true}}"#];
@@ -195,13 +178,13 @@ async fn another_server_on_the_same_etcd_goes_on() {
     let patched: Value = serde_json::from_slice(&patched.expect("curl").stdout).expect("the Node");
     assert_eq!(patched["spec"]["unschedulable"], true);
     assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
-    assert!(post("/mend-etcd").await.expect("curl").success());
+    sim.mend_etcd();
     assert!(is_cordoned(&sim, NODE).await);
     let address = other.address();
     drop(other);
     let gone = || async { tokio::net::TcpStream::connect(address).await.is_err() };
     let began = Instant::now();
     while !gone().await {
-        assert!(began.elapsed() < common::DEADLINE, "it still listens");
+        assert!(began.elapsed() < client::DEADLINE, "it still listens");
     }
 }

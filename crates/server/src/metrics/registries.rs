@@ -2,34 +2,27 @@
 
 use super::process::Process;
 use super::state::StateCollector;
-use crate::answer::app::Wiring;
 use nodegate_exposition::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::Arc;
 
-pub(crate) struct Exposition {
+/// All metric families.
+pub(crate) struct Registries {
     own: Registry,
     /// The `process_` families carry no prefix of ours: every dashboard knows them by these names.
     process: Registry,
 }
 
-impl Exposition {
-    pub(crate) fn new(wiring: &Wiring) -> Self {
+impl Registries {
+    pub(crate) fn new(state: StateCollector) -> Self {
         let mut own = Registry::with_prefix("nodegate");
-        own.register_collector(Box::new(StateCollector {
-            board: Arc::clone(&wiring.board),
-            timeline: wiring.timeline,
-            metrics: Arc::clone(&wiring.metrics),
-            version: wiring.version,
-            revision: wiring.revision,
-        }));
+        own.register_collector(Box::new(state));
         let mut process = Registry::with_prefix("process");
         process.register_collector(Box::new(Process));
         Self { own, process }
     }
 
-    pub(crate) fn registry_mut(&mut self) -> &mut Registry {
+    pub(crate) fn own_mut(&mut self) -> &mut Registry {
         &mut self.own
     }
 

@@ -1,6 +1,6 @@
 //! A server that misbehaves in one given way, probes that do as they are told, and a board to look at.
 
-use nodegate_probes::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
+use nodegate_local_checks::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Timeline};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

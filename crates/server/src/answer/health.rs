@@ -1,0 +1,78 @@
+//! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
+
+use super::app::App;
+use super::respond::ResponseFuture;
+use super::response_head::{Format, ResponseHead};
+use crate::route::Route;
+use bytes::Bytes;
+use futures::future::Either;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a check's start may take beyond the timeout of its first run. As much as nodegate-local-checks waits for the result,
+/// which a node that is short of CPU may have some hundred milliseconds late.
+const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
+
+impl App {
+    /// The hot path.
+    pub(super) fn health(
+        self: &Arc<Self>,
+        mut head: ResponseHead,
+        route: Route,
+        raw: &str,
+        now: Moment,
+    ) -> ResponseFuture {
+        match self.board.lookup(raw, now) {
+            Lookup::Hit(reply) => self.at_once(route, self.verdict_response(head, route, reply)),
+            Lookup::Bad(bad) => {
+                let reply = Reply::error(400, &bad.to_string());
+                self.at_once(route, self.verdict_response(head, route, reply))
+            }
+            Lookup::Miss(query) => {
+                let (app, raw) = (Arc::clone(self), raw.to_owned());
+                Either::Right(Box::pin(async move {
+                    app.wait_for_results(&query, now).await;
+                    let reply = app.board.answer(&raw, &query, app.now());
+                    if app.is_closing() {
+                        head.close();
+                    }
+                    let response = app.verdict_response(head, route, reply);
+                    app.metrics.answered(route, response.status());
+                    Ok(response)
+                }))
+            }
+        }
+    }
+
+    /// Starts the checks of a query that have no valid result, and waits for their first ones.
+    pub(super) async fn wait_for_results(&self, query: &Query, now: Moment) {
+        let pending = self.board.pending(query, now);
+        let timeouts = pending.iter().filter_map(|id| self.board.catalog().local(*id));
+        let Some(longest) = timeouts.map(|check| check.timeout).max() else { return };
+        // The checks run beside each other and fail by their own timeouts. If even that hangs, the answer is that there is
+        // no recent result.
+        let first_results = self.activator.activate(pending);
+        if let Ok(_waits) = self.waiting.try_acquire() {
+            let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
+        }
+    }
+
+    fn verdict_response(&self, head: ResponseHead, route: Route, reply: Reply) -> Response<Full<Bytes>> {
+        if reply.fails_open {
+            self.metrics.failed_open();
+        }
+        let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if route == Route::Health {
+            return head.finish(status, Format::Json, reply.body);
+        }
+        match reply.verdict {
+            Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
+            Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
+            None if status == StatusCode::BAD_REQUEST => head.finish(status, Format::Json, reply.body),
+            None => head.text(status, "Down"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The counters.
+
+use super::label;
+use super::status_label::StatusLabel;
+use crate::route::Route;
+use http::StatusCode;
+use nodegate_readiness::flips::RECOVERED;
+use nodegate_readiness::{Flip, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many different reasons become label values. Their names come from the API server and from programs on the node, so
+/// their number has no bound of its own.
+const MAX_REASONS: usize = 64;
+/// The label value of all further reasons.
+const OTHER_REASON: &str = "Other";
+/// Longer reasons are cut.
+const MAX_REASON_CHARS: usize = 128;
+
+/// The counters. On the request path they are plain atomics, found by index.
+#[derive(Default)]
+pub struct Metrics {
+    pub(super) requests: [[AtomicU64; StatusLabel::ALL.len()]; Route::ALL.len()],
+    pub(super) fail_open: AtomicU64,
+    opened: AtomicU64,
+    closed: AtomicU64,
+    pub(super) denied: AtomicU64,
+    pub(super) evicted: AtomicU64,
+    pub(super) refused: AtomicU64,
+    flips: Mutex<FlipCounts>,
+}
+
+pub(super) struct FlipCounts {
+    reasons: BTreeSet<String>,
+    pub(super) counts: BTreeMap<(Verdict, Verdict, String), u64>,
+}
+
+impl Default for FlipCounts {
+    /// The ways back to ready are counted from zero: an alert counts them with `increase()`, which does not see the flip
+    /// that brings a series into being.
+    fn default() -> Self {
+        let back = |from| ((from, Verdict::Ready, RECOVERED.to_owned()), 0);
+        Self {
+            reasons: BTreeSet::from([RECOVERED.to_owned()]),
+            counts: BTreeMap::from([Verdict::Draining, Verdict::NotReady].map(back)),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a flip: give this to the board.
+    pub fn flip(&self, flip: &Flip) {
+        let mut flips = self.flips();
+        let cut: String = label::of(&flip.reason).chars().take(MAX_REASON_CHARS).collect();
+        let reason = if flips.reasons.contains(&cut) {
+            cut
+        } else if flips.reasons.len() < MAX_REASONS {
+            flips.reasons.insert(cut.clone());
+            cut
+        } else {
+            OTHER_REASON.to_owned()
+        };
+        *flips.counts.entry((flip.from, flip.to, reason)).or_default() += 1;
+    }
+
+    pub(crate) fn answered(&self, route: Route, status: StatusCode) {
+        let codes = self.requests.get(route as usize);
+        if let Some(count) = codes.and_then(|codes| codes.get(StatusLabel::of(status) as usize)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn failed_open(&self) {
+        self.fail_open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn denied(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        let closed = self.closed.load(Ordering::Relaxed);
+        self.opened.load(Ordering::Relaxed).saturating_sub(closed)
+    }
+
+    pub(super) fn flips(&self) -> MutexGuard<'_, FlipCounts> {
+        self.flips.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("connections", &self.connections()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reasons_of_flips_are_bounded() {
+        let metrics = Metrics::default();
+        let flip =
+            |reason: String| Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason };
+        for n in 0..100 {
+            metrics.flip(&flip(format!("Reason{n}")));
+        }
+        metrics.flip(&flip("Reason0".to_owned()));
+        metrics.flip(&flip("x".repeat(5000)));
+        let flips = metrics.flips();
+        assert_eq!(flips.reasons.len(), MAX_REASONS);
+        // Those and the other reasons', and the two that are there from the start.
+        assert_eq!(flips.counts.len(), MAX_REASONS - 1 + 1 + 2);
+        let count = |reason: &str| flips.counts[&(Verdict::Ready, Verdict::NotReady, reason.to_owned())];
+        assert_eq!(count("Reason0"), 2);
+        assert_eq!(count(OTHER_REASON), 38);
+    }
+
+    #[test]
+    fn a_reason_that_counts_is_one_label() {
+        let metrics = Metrics::default();
+        for age in 0..100 {
+            let reason = format!("NotSynced for {age}s");
+            metrics.flip(&Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
+        }
+        assert_eq!(metrics.flips().reasons.len(), 2, "the other one is there from the start");
+    }
+}

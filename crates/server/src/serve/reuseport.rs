@@ -1,0 +1,31 @@
+//! Which of the listeners of one port gets new connections.
+//!
+//! Listeners of one port and UID are a group, and the kernel spreads new connections over it by a hash. When a listener
+//! closes, whatever it had not accepted yet is reset, a handshake in flight as well, so a predecessor that gets
+//! connections to its end must lose some. Hence a program of the group's (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) gives
+//! all new connections to one of it. The program stays when the socket that attached it goes; where it names a socket
+//! that is not there, as it does while there is only one, the hash decides.
+
+use nix::libc::{sock_filter, sock_fprog};
+use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use std::net::TcpListener;
+
+/// `BPF_RET | BPF_K`: returns a constant, here a socket's place in the group.
+const RETURN: u16 = 0x06;
+
+/// A socket's place in its group: the kernel appends whoever begins to listen, and the last takes the place of one that
+/// goes. Of two the older is at 0 and the newer at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReuseportSlot {
+    First = 0,
+    Second = 1,
+}
+
+/// Gives new connections of the listener's group to one socket of it.
+pub(super) fn steer(listener: &TcpListener, to: ReuseportSlot) {
+    let mut program = [sock_filter { code: RETURN, jt: 0, jf: 0, k: to as u32 }];
+    let program = sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
+        tracing::debug!(%error, "new connections go to any listener on this port");
+    }
+}
