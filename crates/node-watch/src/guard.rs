@@ -23,9 +23,9 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 /// A kubelet renews its Lease every 10 s (`leaseDuration` / 4); one that was heard sooner ago than this is no silent one,
 /// however soon the cache is to be stale.
 const LEASE_OVERDUE: Duration = Duration::from_secs(12);
-/// The part of `--stale-after` after which the guard asks. Of the default 15 s that is 12.5: a Lease is overdue then, without
-/// Leases it makes 288 questions an hour, and there is time for a question on each of two connections.
-const ASK_AFTER: f64 = 5.0 / 6.0;
+/// The part of `--stale-after` after which the guard asks. Of the default 15 s that is 12.9: a Lease is overdue then, without
+/// Leases it makes 280 questions an hour, and there is time for a question on each of two connections.
+const ASK_AFTER: f64 = 6.0 / 7.0;
 /// Longest wait for the answer.
 const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A change that the question shows may be on its way through the watch: so long it gets to arrive.
@@ -135,14 +135,15 @@ impl Guard<'_> {
                 }
                 self.on_a_new_connection = false;
                 self.failing = false;
-                self.conclude(finding, asked_at, is_new.then_some(client));
+                self.conclude(finding, &answer, asked_at, is_new.then_some(client));
             }
             Err(refused) => self.unanswered(&refused),
         }
     }
 
     /// `moved` is a new connection on which the answer came: the watches move there.
-    fn conclude(&mut self, finding: Finding, asked_at: Moment, moved: Option<Client>) {
+    fn conclude(&mut self, finding: Finding, answer: &Held, asked_at: Moment, moved: Option<Client>) {
+        let newest = answer.version();
         match finding {
             Finding::Current => {
                 self.backoff.reset();
@@ -150,11 +151,17 @@ impl Guard<'_> {
                 self.proof.verified(asked_at, moved.is_none());
             }
             Finding::Behind => {
-                tracing::info!("the API server knows of a change that the watch did not tell: replacing it");
+                tracing::info!(
+                    newest,
+                    "the API server knows of a change that the watch did not tell: replacing it"
+                );
                 self.wait();
             }
             Finding::Rewound => {
-                tracing::warn!("the API server's history is not the one that the watch told: beginning anew");
+                tracing::warn!(
+                    newest,
+                    "the API server's history is not the one that the watch told: beginning anew"
+                );
                 self.wait();
             }
         }

@@ -33,6 +33,14 @@ impl Held {
         Self::Present { uid: uid.unwrap_or_default(), version: version.unwrap_or_default() }
     }
 
+    /// The Node's version, if there is one.
+    pub(crate) fn version(&self) -> Option<&str> {
+        match self {
+            Self::Present { version, .. } => Some(version),
+            Self::Nothing | Self::Absent => None,
+        }
+    }
+
     /// Compares what a consistent read said with what is held now, and what was held before the question was sent.
     pub(crate) fn compare(&self, before: &Self, answer: &Self) -> Finding {
         if answer == self || answer == before {

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// For so long after the Node itself was last proved its Lease's renewals speak for it. An API server has a client of etcd
+/// For so many seconds after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd
 /// for each resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s.
-const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
+/// Drawn each time, so that agents that began together do not ask together.
+const LEASE_SPEAKS_FOR: std::ops::RangeInclusive<u64> = 65..=85;
 
 /// Passes proof on to the board, and keeps what the guard needs to judge each stream by.
 pub(crate) struct Proof {
@@ -26,8 +27,8 @@ pub(crate) struct Proof {
     pub(crate) lease: StreamLife,
     /// Of the watched Services, by their index in the catalog.
     pub(crate) services: Vec<StreamLife>,
-    /// When the Node itself was last proved, by no heartbeat of another object.
-    node_proved: AtomicMoment,
+    /// Until when the Lease speaks for the Node.
+    lease_speaks_until: AtomicMoment,
     held: Mutex<Held>,
     /// On whose connection the Node's watch is to begin anew.
     moves_to: Mutex<Option<Client>>,
@@ -102,7 +103,7 @@ impl Proof {
             node: StreamLife::default(),
             lease: StreamLife::default(),
             services,
-            node_proved: AtomicMoment::default(),
+            lease_speaks_until: AtomicMoment::default(),
             held: Mutex::default(),
             moves_to: Mutex::default(),
             thawed: Notify::new(),
@@ -174,7 +175,7 @@ impl Proof {
     }
 
     fn prove_node(&self, at: Moment) {
-        self.node_proved.advance(at);
+        self.lease_speaks_until.advance(at.plus(Duration::from_secs(fastrand::u64(LEASE_SPEAKS_FOR))));
         self.board.prove(at);
     }
 
@@ -195,7 +196,7 @@ impl Proof {
     }
 
     fn lease_speaks(&self, now: Moment) -> bool {
-        self.node_proved.get().is_some_and(|proved| now.since(proved) <= LEASE_SPEAKS_FOR)
+        self.lease_speaks_until.get().is_some_and(|until| now <= until)
     }
 
     /// What is known of a stream.
@@ -252,7 +253,10 @@ mod tests {
         let service: ServiceName = "default/web".parse().unwrap();
         let catalog = Catalog::new(Vec::new()).with_services(vec![service]);
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
-        Proof::new(Arc::new(board), Timeline::new(Instant::now() - Duration::from_secs(1000)))
+        Proof::new(
+            Arc::new(board),
+            Timeline::new(Instant::now().checked_sub(Duration::from_secs(1000)).unwrap()),
+        )
     }
 
     const STREAMS: [Stream; 3] = [Stream::Node, Stream::Lease, Stream::Service(0)];
@@ -263,7 +267,7 @@ mod tests {
     }
 
     fn ago(proof: &Proof, time: Duration) -> Moment {
-        Moment::from_start(proof.now().since(Moment::default()) - time)
+        Moment::from_start(proof.now().since(Moment::default()).checked_sub(time).unwrap())
     }
 
     #[test]
@@ -314,7 +318,7 @@ mod tests {
     fn a_lease_speaks_for_a_node_that_is_watched_and_not_for_ever() {
         let after = |node_proved: Duration, watched: bool| {
             let proof = proof();
-            proof.node_proved.advance(ago(&proof, node_proved));
+            proof.prove_node(ago(&proof, node_proved));
             proof.board.prove(ago(&proof, STALE_AFTER / 2));
             if watched {
                 proof.accepted(&proof.node);
@@ -322,8 +326,10 @@ mod tests {
             proof.event(Stream::Lease);
             proof.board.freshness(proof.now()).age.unwrap() < STALE_AFTER / 2
         };
-        assert!(after(LEASE_SPEAKS_FOR / 2, true));
-        assert!(!after(LEASE_SPEAKS_FOR / 2, false));
-        assert!(!after(LEASE_SPEAKS_FOR * 2, true));
+        let [early, late] =
+            [LEASE_SPEAKS_FOR.start() - 1, LEASE_SPEAKS_FOR.end() + 1].map(Duration::from_secs);
+        assert!(after(early, true));
+        assert!(!after(early, false));
+        assert!(!after(late, true));
     }
 }
