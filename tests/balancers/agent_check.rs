@@ -1,9 +1,13 @@
 //! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
 
+use crate::backend::Backend;
 use crate::haproxy::{Haproxy, ServerState};
 use crate::lab::Nodes;
 use crate::mode::Mode;
-use crate::site::NODES;
+use crate::site::{NODES, SERVICE_PORT};
+use crate::traffic::Traffic;
+use nodegate_testbed::poll::until;
+use std::net::SocketAddr;
 
 const NODE: &str = NODES[0];
 
@@ -117,6 +121,23 @@ fn haproxys_restart_and_reload_change_nothing() {
     story.is_ready();
     story.haproxy.reload();
     story.is_ready();
+}
+
+#[test]
+fn a_node_whose_port_has_changed_is_reached_there_after_a_reload() {
+    let mut story = Story::begin();
+    let site = &story.nodes.site;
+    let moved = Backend::start(NODE, site.node(0), SERVICE_PORT + 1);
+    let at = |port| format!("server {NODE} {}", SocketAddr::new(site.node(0), port));
+    story.haproxy.edit(&at(SERVICE_PORT), &at(SERVICE_PORT + 1));
+    story.haproxy.reload();
+    story.nodes.backends[0].stop();
+    let _traffic = Traffic::start(story.nodes.site.frontend());
+    until("a request at the new port", || (moved.connections() > 0).then_some(()));
+    // And so it remains: the next dump has the new port.
+    story.haproxy.reload();
+    let before = moved.connections();
+    until("another one", || (moved.connections() > before).then_some(()));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What the documented state file is made with.
+const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers/haproxy-states.awk");
 /// Far more than two rounds of checks take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -80,9 +82,22 @@ impl Haproxy {
         self.wait();
     }
 
+    /// Changes what the next process reads.
+    pub(crate) fn edit(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(&self.configuration).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&self.configuration, text.replace(from, to)).unwrap();
+    }
+
     /// As `systemctl reload haproxy` with the documented state file: a new process takes over from the old one.
     pub(crate) fn reload(&mut self) {
-        fs::write(&self.state_file, self.command("show servers state").unwrap()).unwrap();
+        let dump = self.state_file.with_extension("dump");
+        fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
+        let mut filter = Command::new("awk");
+        filter.arg("-f").arg(STATES).arg(&self.configuration).arg(&dump);
+        let output = filter.output().expect("awk runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::write(&self.state_file, output.stdout).unwrap();
         let old = self.child.id().to_string();
         let mut old_child = std::mem::replace(&mut self.child, spawn(&self.configuration, &["-sf", &old]));
         let own = format!("Pid: {}", self.child.id());

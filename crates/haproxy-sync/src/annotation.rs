@@ -2,6 +2,7 @@
 
 use crate::facts::PortFacts;
 use serde::Serialize;
+use std::fmt;
 use std::str::FromStr;
 
 /// What every annotation of ours begins with.
@@ -18,6 +19,12 @@ pub enum Mode {
     Tcp,
     /// Requests.
     Http,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl FromStr for Mode {
@@ -49,6 +56,12 @@ pub enum Balance {
     Source,
     /// By the request's URI, consistently.
     Uri,
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl FromStr for Balance {

@@ -1,9 +1,24 @@
-//! The command line and the environment, as written. [`crate::settings`] gives them meaning.
+//! The command line and the environment: every setting of nodegate-haproxy, each declared once. What depends on several
+//! of them is for `settings`.
 
-use clap::{ArgAction, Parser};
+use clap::Parser;
+use nodegate_haproxy_sync::annotation::{Balance, Mode};
+use nodegate_haproxy_sync::names::is_dns_name;
+use nodegate_haproxy_sync::policy::{LocalCheck, MaxRemoval, Policy};
 use nodegate_readiness::DrainSignals;
+use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// Everything is text here, so that all mistakes can be named in one go instead of one per start.
+/// How long HAProxy may take to load its configuration.
+const RELOAD_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(2);
+/// More often would be a load by itself; more rarely, no check of what is now.
+const CHECK_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
+/// Each is watched by itself.
+const MAX_NAMESPACES: usize = 32;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate-haproxy",
@@ -62,175 +77,122 @@ pub(crate) struct Args {
         value_name = "FILE",
         default_value = "/etc/haproxy/haproxy.cfg"
     )]
-    pub(crate) config: String,
+    pub(crate) config: PathBuf,
 
     /// The operator's template or hand-written head; without it a small default head is used
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_TEMPLATE",
-        value_name = "FILE",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) template: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
+    pub(crate) template: Option<PathBuf>,
 
     /// Where the states of servers are kept for HAProxy's next process; "none" keeps them nowhere. Without it: the
     /// name of the --config file with .servers behind it
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_STATE_FILE",
-        value_name = "FILE",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) state_file: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_STATE_FILE", value_name = "FILE")]
+    pub(crate) state_file: Option<String>,
 
     /// Files that HAProxy is started with (-f) before --config; they are only read, by haproxy -c
-    #[arg(long, env = "NODEGATE_HAPROXY_BEFORE", value_name = "FILE", action = ArgAction::Append, value_delimiter = ',')]
-    pub(crate) before: Vec<String>,
+    #[arg(long, env = "NODEGATE_HAPROXY_BEFORE", value_name = "FILE", value_delimiter = ',')]
+    pub(crate) before: Vec<PathBuf>,
 
     /// HAProxy's program, for haproxy -c
     #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
-    pub(crate) haproxy: String,
+    pub(crate) haproxy: PathBuf,
 
     /// HAProxy's master socket (haproxy -W -S): reloads, and states unless there is a --runtime-socket
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_MASTER_SOCKET",
-        value_name = "SOCKET",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) master_socket: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_MASTER_SOCKET", value_name = "SOCKET")]
+    pub(crate) master_socket: Option<PathBuf>,
 
     /// HAProxy's stats socket with "level admin"
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_RUNTIME_SOCKET",
-        value_name = "SOCKET",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) runtime_socket: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_RUNTIME_SOCKET", value_name = "SOCKET")]
+    pub(crate) runtime_socket: Option<PathBuf>,
 
     /// How to reload without a master socket; words are split at spaces, and exit status 0 is success
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_RELOAD_COMMAND",
-        value_name = "COMMAND",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) reload_command: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_COMMAND", value_name = "COMMAND")]
+    pub(crate) reload_command: Option<String>,
 
     /// How long a reload may take
-    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_TIMEOUT", value_name = "DURATION", default_value = "30s")]
-    pub(crate) reload_timeout: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_TIMEOUT", value_name = "DURATION")]
+    #[arg(default_value = "30s", value_parser = duration(RELOAD_TIMEOUT))]
+    pub(crate) reload_timeout: Duration,
 
     /// Only Services with these labels
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_SERVICE_SELECTOR",
-        value_name = "SELECTOR",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) service_selector: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_SERVICE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
+    pub(crate) service_selector: Option<String>,
 
     /// Only Nodes with these labels
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_NODE_SELECTOR",
-        value_name = "SELECTOR",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) node_selector: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
+    pub(crate) node_selector: Option<String>,
 
     /// Which signals drain a node, by the same rules as the agent's --drain-on: unschedulable, deleting, taint:<key>,
     /// label:<key>, or none alone
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_DRAIN_ON",
-        value_name = "LIST",
-        default_value_t = DrainSignals::default().to_string()
-    )]
-    pub(crate) drain_on: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
 
     /// Only Services of these namespaces
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_NAMESPACES",
-        value_name = "LIST",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) namespaces: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
+    pub(crate) namespaces: Option<List<String>>,
 
     /// Where frontends listen: addresses, or nothing for all of both families
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_BIND",
-        value_name = "IPS",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) bind: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "IPS")]
+    #[arg(value_parser = List::<IpAddr>::of("IP addresses, e.g. 10.0.0.5,fd00::5"))]
+    pub(crate) bind: Option<List<IpAddr>>,
 
     /// Ports that no Service gets, besides those that the template binds
-    #[arg(long, env = "NODEGATE_HAPROXY_RESERVED_PORTS", value_name = "LIST", default_value = "22")]
-    pub(crate) reserved_ports: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_RESERVED_PORTS", value_name = "LIST")]
+    #[arg(default_value_t = List(Policy::default().reserved.into_iter().collect()))]
+    #[arg(value_parser = List::<u16>::of("ports, e.g. 22,8404"))]
+    pub(crate) reserved_ports: List<u16>,
 
     /// The mode of Services that ask for none
-    #[arg(long, env = "NODEGATE_HAPROXY_MODE", value_name = "tcp|http", default_value = "tcp")]
-    pub(crate) mode: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_MODE", value_name = "tcp|http", default_value_t)]
+    pub(crate) mode: Mode,
 
     /// The algorithm of Services that ask for none
-    #[arg(long, env = "NODEGATE_HAPROXY_BALANCE", value_name = "NAME", default_value = "roundrobin")]
-    pub(crate) balance: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_BALANCE", value_name = "NAME", default_value_t)]
+    pub(crate) balance: Balance,
 
     /// Which addresses of a node are used, the preferred type first
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_ADDRESS_TYPES",
-        value_name = "LIST",
-        default_value = "InternalIP,ExternalIP"
-    )]
-    pub(crate) address_types: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_ADDRESS_TYPES", value_name = "LIST")]
+    #[arg(default_value_t = List(Policy::default().address_types), value_parser = address_types)]
+    pub(crate) address_types: List<String>,
 
     /// nodegate's port on the nodes
-    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PORT", value_name = "PORT", default_value = "25001")]
-    pub(crate) check_port: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PORT", value_name = "PORT")]
+    #[arg(default_value_t = Policy::default().check.port)]
+    #[arg(value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
+    pub(crate) check_port: u16,
 
     /// What a health check asks for; with drain=200 a drained node is healthy, and is drained by its state
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_CHECK_PATH",
-        value_name = "PATH",
-        default_value = "/health?drain=200"
-    )]
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PATH", value_name = "PATH")]
+    #[arg(default_value_t = Policy::default().check.path, value_parser = check_path)]
     pub(crate) check_path: String,
 
     /// The time between two checks of a node
-    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_INTERVAL", value_name = "DURATION", default_value = "1s")]
-    pub(crate) check_interval: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_INTERVAL", value_name = "DURATION")]
+    #[arg(default_value = shown(Duration::from_millis(Policy::default().check.inter_ms)))]
+    #[arg(value_parser = duration(CHECK_INTERVAL))]
+    pub(crate) check_interval: Duration,
 
     /// nodegate's agent-check port on the nodes; 0 if it is not to be asked
-    #[arg(long, env = "NODEGATE_HAPROXY_AGENT_PORT", value_name = "PORT", default_value = "25002")]
-    pub(crate) agent_port: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_AGENT_PORT", value_name = "PORT")]
+    #[arg(default_value_t = Policy::default().check.agent_port.unwrap_or_default())]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for none"))]
+    pub(crate) agent_port: u16,
 
     /// Who knows whether a node has an endpoint of a Service with externalTrafficPolicy: Local. auto: kube-proxy at the
     /// healthCheckNodePort, nodegate's /services/… where there is none; nodegate: always the latter
-    #[arg(long, env = "NODEGATE_HAPROXY_LOCAL_CHECK", value_name = "auto|nodegate", default_value = "auto")]
-    pub(crate) local_check: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_LOCAL_CHECK", value_name = "auto|nodegate", default_value_t)]
+    #[arg(value_parser = choice(&[("auto", LocalCheck::Auto), ("nodegate", LocalCheck::Nodegate)]))]
+    pub(crate) local_check: LocalCheck,
 
     /// How much may vanish at once, in percent of the nodes, Services or servers; what goes beyond is kept as it was
-    #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT", default_value = "50")]
-    pub(crate) max_removal: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
+    #[arg(default_value_t = Policy::default().max_removal, value_parser = max_removal)]
+    pub(crate) max_removal: MaxRemoval,
 
     /// The address and port of /metrics, /livez and /readyz; "none" opens none
-    #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT", default_value = "127.0.0.1:25003")]
-    pub(crate) listen: String,
+    #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = listen)]
+    // In full, as clap takes a plain Option for a setting without a value.
+    pub(crate) listen: std::option::Option<SocketAddr>,
 
     /// Render once to stdout and end; nothing is written or reloaded
     #[arg(long, conflicts_with = "once")]
@@ -240,11 +202,56 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// How log lines look on stderr: text or json
-    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
-    pub(crate) log_format: String,
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
+}
 
-    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
-    #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
-    pub(crate) log: String,
+fn selector(value: &str) -> Result<String, &'static str> {
+    if value.len() <= 1000 && !value.chars().any(char::is_control) {
+        Ok(value.to_owned())
+    } else {
+        Err("takes a label selector, e.g. team=web,tier!=test")
+    }
+}
+
+fn namespaces(value: &str) -> Result<List<String>, String> {
+    let names = List::<String>::of("namespaces")(value)?;
+    if names.0.iter().all(|name| is_dns_name(name)) && names.0.len() <= MAX_NAMESPACES {
+        Ok(names)
+    } else {
+        Err(format!("takes at most {MAX_NAMESPACES} names of namespaces"))
+    }
+}
+
+fn address_types(value: &str) -> Result<List<String>, &'static str> {
+    const TAKES: &str = "takes a list of InternalIP and ExternalIP";
+    let types = List::<String>::of("types of node addresses")(value).map_err(|_| TAKES)?;
+    let known = |kind: &String| matches!(kind.as_str(), "InternalIP" | "ExternalIP");
+    if types.0.is_empty() || !types.0.iter().all(known) { Err(TAKES) } else { Ok(types) }
+}
+
+fn check_path(value: &str) -> Result<String, &'static str> {
+    let plain =
+        value.bytes().all(|c| c.is_ascii_graphic() && !matches!(c, b'"' | b'\'' | b'\\' | b'#' | b'$'));
+    if value.starts_with('/') && plain && value.len() <= 1000 {
+        Ok(value.to_owned())
+    } else {
+        Err("takes a path that begins with / and holds no space, quote, backslash, # or $")
+    }
+}
+
+fn max_removal(value: &str) -> Result<MaxRemoval, &'static str> {
+    match value.trim_end_matches('%').parse() {
+        Ok(percent @ 0..=100) => Ok(MaxRemoval(percent)),
+        _ => Err("takes a percentage from 0 to 100"),
+    }
+}
+
+fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
+    match value {
+        "none" => Ok(None),
+        _ => {
+            value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
+        }
+    }
 }

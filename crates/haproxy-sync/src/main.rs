@@ -5,76 +5,68 @@
 mod args;
 mod settings;
 
-use clap::Parser;
-use clap::error::ErrorKind;
+use args::Args;
+use nodegate_haproxy_sync::sync::Setup;
 use nodegate_haproxy_sync::{once, sync};
-use settings::Settings;
+use nodegate_settings::{BAD_SETTING, failed, read};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A setting is wrong.
-const BAD_SETTING: u8 = 2;
+/// What is done with a setup.
+enum Work {
+    Print,
+    Once,
+    Run { listen: Option<SocketAddr> },
+}
 
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
-        Ok(args) => args,
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // Nobody is left to tell if stdout is closed.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("nodegate-haproxy: {}", one_line(&error));
-            return ExitCode::from(BAD_SETTING);
-        }
+    start().err().unwrap_or(ExitCode::SUCCESS)
+}
+
+/// Does what was asked for; the error is what it ends with.
+fn start() -> Result<(), ExitCode> {
+    let (args, mut wrong) = read::<Args>(BAD_SETTING)?;
+    let work = match &args {
+        Args { print: true, .. } => Work::Print,
+        Args { once: true, .. } => Work::Once,
+        Args { listen, .. } => Work::Run { listen: *listen },
     };
-    let mut settings = match Settings::parse(&args) {
-        Ok(settings) => settings,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                eprintln!("nodegate-haproxy: {mistake}");
-            }
-            return ExitCode::from(BAD_SETTING);
-        }
-    };
-    nodegate_logging::init(settings.log_format, std::mem::take(&mut settings.log_filter));
-    match run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let log = args.log.clone();
+    let setup = settings::setup(args, &mut wrong);
+    wrong.ensure_none()?;
+    log.start();
+    run(work, setup).map_err(failed)
 }
 
 /// Two threads: a large configuration is rendered and written on one of them while the other moves servers.
-fn run(settings: Settings) -> Result<(), String> {
+fn run(work: Work, setup: Setup) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| format!("can't start: {error}"))?;
-    let result = runtime.block_on(work(settings));
+    let result = runtime.block_on(done(work, setup));
     runtime.shutdown_background();
     result
 }
 
-async fn work(settings: Settings) -> Result<(), String> {
-    if settings.print {
-        let text = once::print(&settings.setup).await.map_err(|error| error.to_string())?;
-        return std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("can't write: {error}"));
-    }
-    if settings.once {
-        return once::once(&settings.setup).await.map_err(|error| error.to_string());
-    }
-    let listener = match settings.listen {
-        Some(address) => {
+async fn done(work: Work, setup: Setup) -> Result<(), String> {
+    let listener = match work {
+        Work::Print => {
+            let text = once::print(&setup).await.map_err(|error| error.to_string())?;
+            return std::io::stdout()
+                .write_all(text.as_bytes())
+                .map_err(|error| format!("can't write: {error}"));
+        }
+        Work::Once => return once::once(&setup).await.map_err(|error| error.to_string()),
+        Work::Run { listen: Some(address) } => {
             let listener = TcpListener::bind(address).await;
             Some(listener.map_err(|error| format!("can't listen on {address}: {error}"))?)
         }
-        None => None,
+        Work::Run { listen: None } => None,
     };
     let signals = |kind| signal(kind).map_err(|error| format!("can't wait for signals: {error}"));
     let (mut terminate, mut interrupt) =
@@ -85,15 +77,6 @@ async fn work(settings: Settings) -> Result<(), String> {
             _ = interrupt.recv() => {}
         }
     };
-    sync::run(settings.setup, listener, shutdown).await;
+    sync::run(setup, listener, shutdown).await;
     Ok(())
-}
-
-/// What clap says in several lines, without its advice to read the manual.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let telling =
-        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
-    telling.collect::<Vec<_>>().join("; ").replacen("error: ", "", 1)
 }

@@ -1,8 +1,10 @@
 //! What the operator wants of every frontend, unless a Service says otherwise.
 
 use crate::annotation::{Balance, Mode};
+use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 /// How nodes are checked.
@@ -23,7 +25,8 @@ pub struct Check {
 }
 
 /// Who is asked whether a node has an endpoint of a Service with `externalTrafficPolicy: Local`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LocalCheck {
     /// kube-proxy at the Service's healthCheckNodePort, or nodegate if it has none.
     #[default]
@@ -32,9 +35,21 @@ pub enum LocalCheck {
     Nodegate,
 }
 
+impl fmt::Display for LocalCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// How much may vanish at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRemoval(pub u8);
+
+impl fmt::Display for MaxRemoval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl MaxRemoval {
     /// Whether so many of all may go.
@@ -71,14 +86,15 @@ impl Default for Policy {
             balance: Balance::default(),
             address_types: vec!["InternalIP".to_owned(), "ExternalIP".to_owned()],
             bind: Vec::new(),
-            reserved: BTreeSet::new(),
+            // SSH, by which somebody comes to look after the balancer.
+            reserved: BTreeSet::from([22]),
             check: Check {
-                port: 25001,
+                port: HTTP_PORT,
                 path: "/health?drain=200".to_owned(),
                 inter_ms: 1000,
                 rise: 1,
                 fall: 2,
-                agent_port: Some(25002),
+                agent_port: Some(AGENT_CHECK_PORT),
             },
             local_check: LocalCheck::default(),
             max_removal: MaxRemoval(50),

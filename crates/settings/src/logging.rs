@@ -1,37 +1,41 @@
-//! Log lines on stderr, alike in both programs.
+//! Log lines on stderr, alike in all programs.
 
+use crate::value::choice;
 use std::io::{IsTerminal, stderr};
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+/// What the level is if nobody says.
+const DEFAULT_LEVEL: &str = "info";
+
+/// How log lines look, and which are written; a part of every program's settings.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogSettings {
+    /// How log lines look on stderr: text or json
+    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
+    #[arg(value_parser = choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))]
+    log_format: LogFormat,
+
+    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
+    #[arg(long = "log", env = "RUST_LOG", value_name = "FILTER", default_value = DEFAULT_LEVEL)]
+    log_filter: LogFilter,
+}
+
 /// How a line looks.
 #[derive(Clone, Copy, Debug)]
-pub enum LogFormat {
+enum LogFormat {
     /// For people; coloured on a terminal.
     Text,
     /// One object a line.
     Json,
 }
 
-impl FromStr for LogFormat {
-    type Err = &'static str;
-
-    fn from_str(word: &str) -> Result<Self, &'static str> {
-        match word {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err("takes text or json"),
-        }
-    }
-}
-
-/// Which lines are written: a level, or levels of targets; nothing means `info`.
-#[derive(Debug, Default)]
-pub struct LogFilter(Targets);
+/// Which lines are written: a level, or levels of targets; nothing means the default level.
+#[derive(Clone, Debug)]
+struct LogFilter(Targets);
 
 impl FromStr for LogFilter {
     type Err = &'static str;
@@ -41,7 +45,7 @@ impl FromStr for LogFilter {
         // An empty part would mean error to Targets, and a space be part of a target's name.
         let mut parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.is_empty() {
-            parts.push("info");
+            parts.push(DEFAULT_LEVEL);
         }
         // A lone word that is no level would be a target, and everything of it be logged and nothing else.
         let sound = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
@@ -57,13 +61,16 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Starts logging; once in a process.
-pub fn init(format: LogFormat, filter: LogFilter) {
-    let layer = match format {
-        LogFormat::Text => fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal()).boxed(),
-        LogFormat::Json => fmt::layer().with_writer(stderr).json().flatten_event(true).boxed(),
-    };
-    tracing_subscriber::registry().with(layer.with_filter(filter.0)).init();
+impl LogSettings {
+    /// Starts logging; once in a process.
+    pub fn start(self) {
+        let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+        let lines = match self.log_format {
+            LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        tracing_subscriber::registry().with(lines.with_filter(self.log_filter.0)).init();
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The agent-check responder, as `HAProxy` sees it.
 
-mod common;
-
-use common::{Scenario, cordoned, facts, ready};
+use crate::scenario::{Scenario, cordoned, facts, ready};
 use nodegate_readiness::ConditionStatus;
 
 #[test]

@@ -1,14 +1,12 @@
 //! Every route, as a load balancer, a kubelet, a Prometheus and a person see it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{PAST, Running, Scenario, cordoned, facts, local_result, ready};
+use crate::scenario::{
+    HangingChecks, PAST, Response, Running, Scenario, cordoned, facts, local_result, ready,
+};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome};
 use nodegate_server::Activate;
-use std::future::{Future, pending, ready as done};
+use std::future::{Future, ready as done};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -145,7 +143,7 @@ fn haproxys_default_check_sees_the_node() {
     let ask = |line: &str| {
         let mut client = server.connect();
         client.send(format!("{line}\r\n\r\n"));
-        common::Response::parse(&client.read_to_close())
+        Response::parse(&client.read_to_close())
     };
     for line in ["OPTIONS / HTTP/1.0", "OPTIONS * HTTP/1.0"] {
         let response = ask(line);
@@ -302,23 +300,18 @@ fn a_check_begins_with_the_first_request_that_names_it() {
     assert!(!metrics.contains("disk_pressure"), "a check that does not run is not shown: {metrics}");
 }
 
-/// Never comes back.
-struct Hangs;
-
-impl Activate for Hangs {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(pending())
-    }
-}
-
 #[test]
 fn a_hanging_start_is_given_up_and_delays_nobody_else() {
-    let server =
-        Scenario { local: vec!["kubelet"], activator: Arc::new(Hangs), ..Scenario::default() }.serve();
+    let server = Scenario {
+        local: vec!["kubelet"],
+        activator: Arc::<HangingChecks>::default(),
+        ..Scenario::default()
+    }
+    .serve();
     let mut waiting = server.connect();
     waiting.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
     assert_eq!(server.get("/health").status, 200);
-    let response = common::Response::parse(&waiting.read_to_close());
+    let response = Response::parse(&waiting.read_to_close());
     assert_eq!(response.status, 503);
     assert!(response.body.contains(nodegate_readiness::state::NO_RECENT_RESULT), "{}", response.body);
 }

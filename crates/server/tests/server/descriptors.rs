@@ -1,30 +1,25 @@
-//! Out of file descriptors. One test in a process of its own: the limit is the process's.
+//! Out of file descriptors. The limit is the process's, so that this has a process of its own.
 
-mod common;
-
-use common::{Scenario, eventually};
-use nodegate_readiness::CheckId;
-use nodegate_server::Activate;
+use crate::scenario::{HangingChecks, Scenario, eventually};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::env::current_exe;
 use std::fs::File;
-use std::future::{Future, pending};
-use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-#[derive(Default)]
-struct Hangs(AtomicBool);
-
-impl Activate for Hangs {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.0.store(true, Ordering::SeqCst);
-        Box::pin(pending())
-    }
-}
+use std::sync::atomic::Ordering;
 
 #[test]
 fn accepting_goes_on_when_descriptors_come_back() {
-    let hangs = Arc::new(Hangs::default());
+    let story = "descriptors::in_a_process_of_its_own";
+    let ran = Command::new(current_exe().unwrap()).args(["--ignored", "--exact", story]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "started by the other test"]
+fn in_a_process_of_its_own() {
+    let hangs = Arc::new(HangingChecks::default());
     let server = Scenario { local: vec!["kubelet"], activator: hangs.clone(), ..Scenario::default() }.serve();
     let mut idle = server.connect();
     assert_eq!(idle.ask("/nodecheck").body, "OK");
@@ -40,7 +35,10 @@ fn accepting_goes_on_when_descriptors_come_back() {
 
     // Now there is no idle connection left to close, only a descriptor to wait for.
     waits.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(eventually(|| hangs.0.load(Ordering::SeqCst)), "until its request is read it is an idle one");
+    assert!(
+        eventually(|| hangs.started.load(Ordering::SeqCst)),
+        "until its request is read it is an idle one"
+    );
     drop(idle);
     let mut late = server.connect();
     late.send("GET /nodecheck HTTP/1.0\r\n\r\n");

@@ -1,10 +1,6 @@
 //! The hot path allocates nothing.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Scenario, cordoned};
+use crate::scenario::{Scenario, cordoned};
 use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::Empty;

@@ -1,12 +1,4 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
-#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test crate uses its own part of this")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "as in tests"
-)]
 
 use nodegate_readiness::{
     Beats, Board, Catalog, CheckId, Condition, ConditionStatus, LocalCheck, LocalResult, Moment, Node,
@@ -15,46 +7,48 @@ use nodegate_readiness::{
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
 };
+use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::oneshot;
 
 /// Far more than anything here takes; a test that needs it has failed.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// How old the timeline is when a test begins.
-pub const PAST: Duration = Duration::from_hours(1);
+pub(crate) const PAST: Duration = Duration::from_hours(1);
 
-pub fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
+pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
     let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
     NodeFacts { resource_version: "7".to_owned(), conditions: vec![condition], ..NodeFacts::default() }
 }
 
-pub fn ready() -> NodeFacts {
+pub(crate) fn ready() -> NodeFacts {
     facts(ConditionStatus::True, "KubeletReady")
 }
 
-pub fn cordoned() -> NodeFacts {
+pub(crate) fn cordoned() -> NodeFacts {
     NodeFacts { unschedulable: true, ..ready() }
 }
 
 /// What a test starts from.
-pub struct Scenario {
-    pub node_name: Option<&'static str>,
-    pub node: Node,
+pub(crate) struct Scenario {
+    pub(crate) node_name: Option<&'static str>,
+    pub(crate) node: Node,
     /// How long ago there last was proof of the cache.
-    pub proof: Option<Duration>,
+    pub(crate) proof: Option<Duration>,
     /// How long ago the loops last beat.
-    pub beat: Duration,
-    pub local: Vec<&'static str>,
-    pub default: Vec<&'static str>,
-    pub activator: Arc<dyn Activate>,
+    pub(crate) beat: Duration,
+    pub(crate) local: Vec<&'static str>,
+    pub(crate) default: Vec<&'static str>,
+    pub(crate) activator: Arc<dyn Activate>,
     /// The watched Services with their local endpoints.
-    pub services: Vec<(&'static str, usize)>,
+    pub(crate) services: Vec<(&'static str, usize)>,
 }
 
 impl Default for Scenario {
@@ -72,15 +66,14 @@ impl Default for Scenario {
     }
 }
 
-pub struct World {
-    pub board: Arc<Board>,
-    pub timeline: Timeline,
-    pub metrics: Arc<Metrics>,
-    pub app: App,
+pub(crate) struct World {
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    pub(crate) app: App,
 }
 
 impl Scenario {
-    pub fn build(self) -> World {
+    pub(crate) fn build(self) -> World {
         let timeline = Timeline::new(Instant::now().checked_sub(PAST).unwrap());
         let now = timeline.at(Instant::now());
         let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
@@ -115,24 +108,24 @@ impl Scenario {
             timeline,
             beats,
             activator: self.activator,
-            metrics: Arc::clone(&metrics),
+            metrics,
             version: "1.2.3",
             revision: Some("abc"),
         });
-        World { board, timeline, metrics, app }
+        World { board, timeline, app }
     }
 
-    pub fn serve(self) -> Running {
+    pub(crate) fn serve(self) -> Running {
         self.serve_within(Limits::default())
     }
 
-    pub fn serve_within(self, limits: Limits) -> Running {
+    pub(crate) fn serve_within(self, limits: Limits) -> Running {
         self.start(limits, |listener, app, options, stop| {
             Box::pin(async move { nodegate_server::serve(listener, app, options, stop).await.unwrap() })
         })
     }
 
-    pub fn serve_agent_check(self) -> Running {
+    pub(crate) fn serve_agent_check(self) -> Running {
         self.start(Limits::default(), |listener, app, options, stop| {
             let served = nodegate_server::serve_agent_check(listener, app, options, stop);
             Box::pin(async move { served.await.unwrap() })
@@ -140,7 +133,7 @@ impl Scenario {
     }
 
     fn start(self, limits: Limits, serve: Serve) -> Running {
-        let World { board, timeline, metrics, app } = self.build();
+        let World { board, timeline, app } = self.build();
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let address = listener.local_addr().unwrap();
         let app = Arc::new(app);
@@ -150,61 +143,60 @@ impl Scenario {
             let options = ServeOptions { limits, ..ServeOptions::default() };
             runtime.block_on(serve(listener, app, options, Box::pin(async { drop(stopped.await) })));
         });
-        Running { board, timeline, metrics, address, stop: Some(stop), thread: Some(thread) }
+        Running { board, timeline, address, stop: Some(stop), thread: Some(thread) }
     }
 }
 
 type Done = Pin<Box<dyn Future<Output = ()>>>;
 type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
 
-pub struct Running {
-    pub board: Arc<Board>,
-    pub timeline: Timeline,
-    pub metrics: Arc<Metrics>,
-    pub address: SocketAddr,
+pub(crate) struct Running {
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    pub fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.timeline.at(Instant::now())
     }
 
-    pub fn set_node(&self, facts: NodeFacts) {
+    pub(crate) fn set_node(&self, facts: NodeFacts) {
         self.board.prove(self.now());
         self.board.set_node(Node::Present(facts), self.now(), SystemTime::now());
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
     /// One request on a connection of its own.
-    pub fn get(&self, target: &str) -> Response {
+    pub(crate) fn get(&self, target: &str) -> Response {
         self.request("GET", target)
     }
 
-    pub fn request(&self, method: &str, target: &str) -> Response {
+    pub(crate) fn request(&self, method: &str, target: &str) -> Response {
         let mut client = self.connect();
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         Response::parse(&client.read_to_close())
     }
 
     /// Starts the shutdown.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
     /// Waits until the server has ended; false after the deadline.
-    pub fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         eventually(|| self.thread.as_ref().is_none_or(JoinHandle::is_finished))
             && self.thread.take().is_none_or(|thread| thread.join().is_ok())
     }
 }
 
 /// Asks again and again until it is so, or the deadline is over.
-pub fn eventually(mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + DEADLINE;
     while !so() {
         if Instant::now() > deadline {
@@ -215,8 +207,21 @@ pub fn eventually(mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// Checks whose start never comes back.
+#[derive(Default)]
+pub(crate) struct HangingChecks {
+    pub(crate) started: AtomicBool,
+}
+
+impl Activate for HangingChecks {
+    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.started.store(true, Ordering::SeqCst);
+        Box::pin(pending())
+    }
+}
+
 /// A local result that holds for a minute.
-pub fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
+pub(crate) fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
     LocalResult {
         outcome,
         duration: Duration::from_millis(12),
@@ -225,7 +230,7 @@ pub fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
     }
 }
 
-pub struct Client(pub TcpStream);
+pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
     fn new(stream: TcpStream) -> Self {
@@ -234,23 +239,23 @@ impl Client {
         Self(stream)
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
-    pub fn finish_sending(&self) {
+    pub(crate) fn finish_sending(&self) {
         self.0.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Everything until the server closes. A reset or a timeout fails the test.
-    pub fn read_to_close(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_close(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.0.read_to_end(&mut bytes).expect("the server closes cleanly");
         bytes
     }
 
     /// Whether the server closes, cleanly or not, without a further byte.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         match self.0.read(&mut [0]) {
             Ok(bytes) => bytes == 0,
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -258,7 +263,7 @@ impl Client {
     }
 
     /// One response of a kept connection.
-    pub fn response(&mut self) -> Response {
+    pub(crate) fn response(&mut self) -> Response {
         let mut bytes = Vec::new();
         let mut byte = [0];
         while !bytes.ends_with(b"\r\n\r\n") {
@@ -272,22 +277,22 @@ impl Client {
         Response::parse(&bytes)
     }
 
-    pub fn ask(&mut self, target: &str) -> Response {
+    pub(crate) fn ask(&mut self, target: &str) -> Response {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nUser-Agent: test\r\n\r\n"));
         self.response()
     }
 }
 
 #[derive(Debug)]
-pub struct Response {
-    pub version: String,
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Response {
+    pub(crate) version: String,
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Response {
-    pub fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no whole head: {text:?}"));
         let mut lines = head.lines();
@@ -301,7 +306,7 @@ impl Response {
         }
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }

@@ -1,10 +1,6 @@
 //! What one client may do without costing another anything.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Client, DEADLINE, Response, Scenario, eventually};
+use crate::scenario::{Client, DEADLINE, Response, Scenario, eventually};
 use nodegate_readiness::CheckId;
 use nodegate_server::{Activate, Limits, ServeOptions};
 use std::future::Future;

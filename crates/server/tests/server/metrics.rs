@@ -1,17 +1,13 @@
 //! All of /metrics against a golden file, and against promtool.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::{Running, Scenario, cordoned, local_result, ready};
+use crate::scenario::{Running, Scenario, cordoned, local_result, ready};
 use nodegate_readiness::Outcome;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/metrics.txt");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/golden/metrics.txt");
 
 /// Values that differ from run to run.
 const VOLATILE: [&str; 3] = ["process_", "nodegate_cache_age_seconds", "nodegate_check_age_seconds"];
@@ -51,10 +47,7 @@ fn the_whole_output() {
         std::fs::write(GOLDEN, &found).unwrap();
     }
     let golden = std::fs::read_to_string(GOLDEN).unwrap();
-    assert_eq!(
-        found, golden,
-        "if that is meant: UPDATE_GOLDEN=1 cargo test -p nodegate-server --test metrics"
-    );
+    assert_eq!(found, golden, "if that is meant: UPDATE_GOLDEN=1 cargo test -p nodegate-server metrics");
 }
 
 #[test]
