@@ -355,13 +355,14 @@ impl Applier {
         self.live = Some((layout, template));
     }
 
-    /// Tries again to delete servers whose connections may have ended.
-    pub async fn tidy(&mut self) {
-        let Some(runtime) = &self.tools.runtime else { return };
+    /// Tries again to delete servers whose connections may have ended; true if some are left.
+    pub async fn tidy(&mut self) -> bool {
+        let Some(runtime) = &self.tools.runtime else { return false };
         let servers = std::mem::take(&mut self.undeleted);
         if !servers.is_empty() {
             self.undeleted = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
         }
+        !self.undeleted.is_empty()
     }
 }
 
