@@ -6,7 +6,7 @@
 use crate::ports::Ports;
 use crate::settings::Settings;
 use crate::timer_task;
-use nodegate_local_checks::Runner;
+use nodegate_local_checks::{DEFAULT_TIMEOUT, Runner};
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
 use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
@@ -140,12 +140,10 @@ fn forever(background: &Runtime, tasks: impl Future<Output = ()>) {
     std::process::exit(1);
 }
 
-/// How long the first results of local checks are waited for at least: as long as a run may take unless it is set. A load
-/// balancer that asked any sooner would have to wait for them, too, and the agent before this one still answers.
-const FIRST_RESULTS: Duration = Duration::from_secs(5);
-
 /// Waits for the first sync and the first results of the local checks that always run, so that no load balancer sees an
-/// answer that nobody knows to be true; but not for longer than the grace, nor for credentials that are not there.
+/// answer that nobody knows to be true; but not for longer than the grace, nor for credentials that are not there. First
+/// results are waited for at least as long as a run may take unless it is set: a load balancer that asked any sooner would
+/// have to wait for them, too, and the agent before this one still answers.
 async fn wait_for_truth(
     board: &Board,
     mut started: watch::Receiver<Startup>,
@@ -165,7 +163,7 @@ async fn wait_for_truth(
             "no answer from the API server yet: listening without it"
         ),
     }
-    if timeout_at(began + grace.max(FIRST_RESULTS), first_results).await.is_err() {
+    if timeout_at(began + grace.max(DEFAULT_TIMEOUT), first_results).await.is_err() {
         tracing::warn!("a local check has no first result yet: listening without it");
     }
 }

@@ -29,13 +29,12 @@ use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
-use clap::error::ErrorKind;
+use nodegate_settings::{BAD_SETTING, HTTP_PORT, number, read};
 use std::error::Error;
 use std::process::ExitCode;
 
 /// Like a program that SIGINT ended: a tour that was not finished has shown nothing.
 const INTERRUPTED: u8 = 130;
-const BAD_ARGUMENT: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -68,28 +67,16 @@ struct Args {
     haproxy: bool,
 
     /// The port of the first agent; the others follow at distances of 10
-    #[arg(long, value_name = "PORT", default_value_t = 25001, value_parser = clap::value_parser!(u16).range(1..=65000), hide = true)]
+    #[arg(long, value_name = "PORT", hide = true)]
+    #[arg(default_value_t = HTTP_PORT, value_parser = number(1..=65_000_u16, "takes a port from 1 to 65000"))]
     base_port: u16,
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            // Nobody is left to tell if stdout is closed.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            eprintln!("demo: {}; --help lists what there is", line.trim_start_matches("error: "));
-            return ExitCode::from(BAD_ARGUMENT);
-        }
-    };
-    match start(&args) {
-        Ok(code) => code,
-        Err(error) => {
+    let args = read::<Args>(BAD_SETTING).and_then(|(args, wrong)| wrong.ensure_none().map(|()| args));
+    match args.map(|args| start(&args)) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(error)) => {
             eprintln!("demo: {error}");
             ExitCode::FAILURE
         }
