@@ -1,12 +1,12 @@
 //! The loop that brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::applier::{Applied, Applier, Reload};
-use crate::desired::Desired;
-use crate::guard::Held;
-use crate::health::Loop;
-use crate::pace::Pace;
-use crate::report::Reported;
-use crate::sync::{AUDIT, FIRST_RETRY, Shared};
+use crate::apply::applier::{Applied, Applier, Reload};
+use crate::apply::pace::Pace;
+use crate::plan::desired::Desired;
+use crate::plan::guard::Held;
+use crate::run::health::Loop;
+use crate::run::report::Reported;
+use crate::run::tasks::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
