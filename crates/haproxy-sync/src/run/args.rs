@@ -1,10 +1,10 @@
 //! The command line and the environment: every setting of nodegate-haproxy, each declared once. What depends on several
 //! of them is for `settings`.
 
+use crate::plan::annotation::{Balance, Mode};
+use crate::plan::names::is_dns_name;
+use crate::plan::policy::{LocalCheck, MaxRemoval, Policy};
 use clap::Parser;
-use nodegate_haproxy_sync::annotation::{Balance, Mode};
-use nodegate_haproxy_sync::names::is_dns_name;
-use nodegate_haproxy_sync::policy::{LocalCheck, MaxRemoval, Policy};
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! What HAProxy is to do, and how two of these differ.
 
-use crate::annotation::{Balance, Mode, SendProxy};
-use crate::names::NODES_BACKEND;
+use crate::plan::annotation::{Balance, Mode, SendProxy};
+use crate::plan::names::NODES_BACKEND;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;

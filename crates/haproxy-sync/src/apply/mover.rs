@@ -4,14 +4,14 @@
 //! asked what it holds. Only what takes a server out is said again when HAProxy holds something else: a server that an
 //! operator or an agent took out stays out.
 
-use crate::config_file::ConfigFile;
-use crate::desired::{Desired, ServerState};
-use crate::layout::{Layout, Target};
-use crate::metrics::Metrics;
-use crate::names::NODES_BACKEND;
-use crate::policy::Check;
-use crate::socket::{AskError, Runtime};
-use crate::state_file::{ServerLine, Servers, compose, parse};
+use crate::apply::config_file::ConfigFile;
+use crate::apply::layout::{Layout, Target};
+use crate::haproxy::socket::{AskError, Runtime};
+use crate::haproxy::state_file::{ServerLine, Servers, compose, parse};
+use crate::plan::desired::{Desired, ServerState};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
+use crate::run::metrics::Metrics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What the watches hold between them.
 
-use crate::facts::{Facts, NodeFacts, ServiceFacts};
+use crate::plan::facts::{Facts, NodeFacts, ServiceFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -81,8 +81,8 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{Guard, Held};
-    use crate::policy::MaxRemoval;
+    use crate::plan::guard::{Guard, Held};
+    use crate::plan::policy::MaxRemoval;
 
     #[test]
     fn deletions_are_remembered_until_they_have_been_accepted() {

@@ -1,18 +1,18 @@
 //! The program as a whole: watch, plan, apply, move.
 
-use crate::applier::Tools;
-use crate::desired::Desired;
-use crate::guard::Guard;
-use crate::health::Health;
-use crate::http::{Pages, serve};
-use crate::layout::Layout;
-use crate::life::Life;
-use crate::metrics::Metrics;
-use crate::observed::Observed;
-use crate::plan::plan;
-use crate::report::{Outage, Reported};
+use crate::apply::applier::Tools;
+use crate::apply::layout::Layout;
+use crate::plan::desired::Desired;
+use crate::plan::guard::Guard;
+use crate::plan::planner::plan;
+use crate::run::health::Health;
+use crate::run::http::{Pages, serve};
+use crate::run::metrics::Metrics;
+use crate::run::report::{Outage, Reported};
+use crate::run::{states, structure};
+use crate::watch::life::Life;
+use crate::watch::observed::Observed;
 use crate::watch::{self, Scope};
-use crate::{settle, shift};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +63,8 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     if let Some(listener) = listener {
         tasks.spawn(serve(listener, Arc::new(pages)));
     }
-    tasks.spawn(settle::run(shared.clone()));
-    tasks.spawn(shift::run(shared.clone(), saves));
+    tasks.spawn(structure::run(shared.clone()));
+    tasks.spawn(states::run(shared.clone(), saves));
     tasks.spawn(consider(shared.clone(), (observed.clone(), observations), lists, life.clone()));
     tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, shared.metrics.clone()));
     tokio::select! {

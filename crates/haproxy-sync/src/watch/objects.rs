@@ -1,7 +1,7 @@
 //! The objects that are watched, cut down to what is needed: what a Node carries besides costs no memory here.
 
-use crate::annotation::{MAX_VALUE, PREFIX};
-use crate::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use crate::plan::annotation::{MAX_VALUE, PREFIX};
+use crate::plan::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};

@@ -1,10 +1,14 @@
 //! Watches Nodes and Services, each begun anew after every fault with fresh credentials, connection and list.
 
-use crate::facts::{NodeFacts, ServiceFacts};
-use crate::life::Life;
-use crate::metrics::Metrics;
-use crate::objects::{WatchedNode, WatchedService};
-use crate::observed::{Observed, ServiceKey};
+pub mod life;
+mod objects;
+pub mod observed;
+
+use crate::plan::facts::{NodeFacts, ServiceFacts};
+use crate::run::metrics::Metrics;
+use crate::watch::life::Life;
+use crate::watch::objects::{WatchedNode, WatchedService};
+use crate::watch::observed::{Observed, ServiceKey};
 use futures::TryStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};

@@ -1,9 +1,9 @@
 //! Refuses to believe that most of the cluster has gone at once.
 
-use crate::desired::Desired;
-use crate::facts::Facts;
-use crate::names::BACKEND_PREFIX;
-use crate::policy::MaxRemoval;
+use crate::plan::desired::Desired;
+use crate::plan::facts::Facts;
+use crate::plan::names::BACKEND_PREFIX;
+use crate::plan::policy::MaxRemoval;
 use std::collections::BTreeSet;
 
 /// What was last accepted, and how much may go from it at once.
@@ -93,7 +93,7 @@ pub fn removal(old: &str, desired: &Desired, max_removal: MaxRemoval) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{NodeFacts, NodeState};
+    use crate::plan::facts::{NodeFacts, NodeState};
     use std::sync::Arc;
 
     fn nodes(names: &[&str], state: NodeState) -> Facts {

@@ -1,7 +1,7 @@
 //! What HAProxy runs, as far as we know: shared by who changes the structure and who moves the servers.
 
-use crate::desired::Desired;
-use crate::names::NODES_BACKEND;
+use crate::plan::desired::Desired;
+use crate::plan::names::NODES_BACKEND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! Settings that depend on each other, and what the parts of nodegate-haproxy are told.
 
-use crate::args::Args;
-use nodegate_haproxy_sync::applier::{Reloader, Tools};
-use nodegate_haproxy_sync::config_file::ConfigFile;
-use nodegate_haproxy_sync::master::Master;
-use nodegate_haproxy_sync::policy::{Check, Policy};
-use nodegate_haproxy_sync::socket::Runtime;
-use nodegate_haproxy_sync::sync::Setup;
-use nodegate_haproxy_sync::watch::Scope;
+use crate::apply::applier::{Reloader, Tools};
+use crate::apply::config_file::ConfigFile;
+use crate::haproxy::master::Master;
+use crate::haproxy::socket::Runtime;
+use crate::plan::policy::{Check, Policy};
+use crate::run::args::Args;
+use crate::run::tasks::Setup;
+use crate::watch::Scope;
 use nodegate_readiness::Policy as Rules;
 use nodegate_settings::Mistakes;
 use std::path::{Path, PathBuf};

@@ -1,17 +1,17 @@
 //! Turns the desired configuration into HAProxy's language, by the operator's template.
 
-use crate::desired::{Desired, Server};
-use crate::names::NODES_BACKEND;
-use crate::policy::Check;
+use crate::plan::desired::{Desired, Server};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The head that is used when the operator has none.
-pub const DEFAULT_HEAD: &str = include_str!("../templates/head.cfg");
+pub const DEFAULT_HEAD: &str = include_str!("../../templates/head.cfg");
 /// The generated sections; a template of the operator's may include them as `sections`.
-pub const SECTIONS: &str = include_str!("../templates/sections.cfg.j2");
+pub const SECTIONS: &str = include_str!("../../templates/sections.cfg.j2");
 
 /// What a template may cost: enough for a million servers, and an end to a loop that has none.
 const FUEL: u64 = 200_000_000;

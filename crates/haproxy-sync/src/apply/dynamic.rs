@@ -1,11 +1,11 @@
 //! Servers that are added and removed at run time.
 
-use crate::annotation::SendProxy;
-use crate::desired::{Desired, Frontend, ServerState};
-use crate::layout::Layout;
-use crate::names::NODES_BACKEND;
-use crate::policy::Check;
-use crate::socket::{AskError, Runtime};
+use crate::apply::layout::Layout;
+use crate::haproxy::socket::{AskError, Runtime};
+use crate::plan::annotation::SendProxy;
+use crate::plan::desired::{Desired, Frontend, ServerState};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
-use crate::health::Health;
+use crate::run::health::Health;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;

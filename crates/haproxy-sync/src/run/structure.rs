@@ -1,12 +1,12 @@
 //! The loop that brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::applier::{Applied, Applier, Reload};
-use crate::desired::Desired;
-use crate::guard::Held;
-use crate::health::Loop;
-use crate::pace::Pace;
-use crate::report::Reported;
-use crate::sync::{AUDIT, FIRST_RETRY, Shared};
+use crate::apply::applier::{Applied, Applier, Reload};
+use crate::apply::pace::Pace;
+use crate::plan::desired::Desired;
+use crate::plan::guard::Held;
+use crate::run::health::Loop;
+use crate::run::report::Reported;
+use crate::run::tasks::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 const QUIET: Duration = Duration::from_millis(100);
 /// A burst is not waited for longer than this.
 const BURST: Duration = Duration::from_secs(1);
-/// How often the template is looked at, and deleting what could not be deleted is tried again.
+/// How often the template is looked at; deleting what could not be deleted is tried again that often at least.
 const IDLE: Duration = Duration::from_secs(30);
 /// The longest wait between attempts that fail.
 const LAST_RETRY: Duration = Duration::from_mins(1);
@@ -65,6 +65,8 @@ struct Settler {
     force: bool,
     last: Option<Applied>,
     left_out: Reported,
+    /// How long it is until deleting is tried again: sessions that were under way end soon, and some take hours.
+    tidy: Duration,
 }
 
 /// Runs forever.
@@ -78,15 +80,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         force: false,
         last: None,
         left_out: Reported::default(),
+        tidy: IDLE,
     };
     loop {
         settler.shared.health.beat(Loop::Applier);
         tokio::select! {
             changed = desired.changed() => if changed.is_err() { return },
             () = settler.shared.reload.notified() => settler.force = true,
-            () = sleep_until(settler.retry.at.unwrap_or_else(|| Instant::now() + IDLE)) => {
-                settler.applier.tidy().await;
-            }
+            () = sleep_until(settler.wakes()) => settler.tidy().await,
         }
         settle_down(&mut desired).await;
         let Some(now) = desired.borrow_and_update().clone() else { continue };
@@ -96,6 +97,15 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 impl Settler {
+    fn wakes(&self) -> Instant {
+        self.retry.at.unwrap_or_else(|| Instant::now() + self.tidy)
+    }
+
+    async fn tidy(&mut self) {
+        let left = self.applier.tidy().await;
+        self.tidy = if left { (self.tidy * 2).min(IDLE) } else { IDLE };
+    }
+
     async fn settle(&mut self, now: &Desired) {
         let metrics = self.shared.metrics.clone();
         metrics.pending(true);
@@ -115,8 +125,10 @@ impl Settler {
 
     fn succeeded(&mut self, applied: Applied) {
         self.force = false;
-        if applied == Applied::Reloaded {
-            self.pace.reloaded(Instant::now());
+        match applied {
+            Applied::Reloaded => self.pace.reloaded(Instant::now()),
+            Applied::Dynamic => self.tidy = FIRST_RETRY,
+            _ => {}
         }
         let busy = self.applier.problems().iter().any(|problem| problem.kind == "busy");
         self.retry.succeeded(applied, busy);

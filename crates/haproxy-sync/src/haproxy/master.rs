@@ -1,6 +1,6 @@
 //! HAProxy's master process: reloads, and whether they worked.
 
-use crate::socket::{AskError, ask, ask_patiently};
+use crate::haproxy::socket::{AskError, ask, ask_patiently};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,13 +1,13 @@
 //! The loop that moves servers.
 
-use crate::applier::Tools;
-use crate::config_file::ConfigFile;
-use crate::desired::Desired;
-use crate::health::Loop;
-use crate::layout::Layout;
-use crate::metrics::Metrics;
-use crate::mover::{MoveError, Mover, Round};
-use crate::sync::{AUDIT, FIRST_RETRY, Shared};
+use crate::apply::applier::Tools;
+use crate::apply::config_file::ConfigFile;
+use crate::apply::layout::Layout;
+use crate::apply::mover::{MoveError, Mover, Round};
+use crate::plan::desired::Desired;
+use crate::run::health::Loop;
+use crate::run::metrics::Metrics;
+use crate::run::tasks::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};

@@ -1,10 +1,10 @@
 //! The core: facts and policy in, the desired configuration out. No IO, no clock; the same facts give the same plan.
 
-use crate::annotation::{Balance, Mode, WantedPort, for_port};
-use crate::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
-use crate::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use crate::names::{self, is_dns_name};
-use crate::policy::{LocalCheck, Policy};
+use crate::plan::annotation::{Balance, Mode, WantedPort, for_port};
+use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
+use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use crate::plan::names::{self, is_dns_name};
+use crate::plan::policy::{LocalCheck, Policy};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

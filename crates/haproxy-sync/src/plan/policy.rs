@@ -1,6 +1,6 @@
 //! What the operator wants of every frontend, unless a Service says otherwise.
 
-use crate::annotation::{Balance, Mode};
+use crate::plan::annotation::{Balance, Mode};
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;

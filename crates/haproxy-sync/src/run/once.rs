@@ -1,18 +1,18 @@
 //! `--once` and `--print`: what there is now, and no more.
 
-use crate::applier::{Applier, ApplyError, Reload};
-use crate::desired::{Desired, Problem};
-use crate::guard::Held;
-use crate::layout::Layout;
-use crate::life::Life;
-use crate::metrics::Metrics;
-use crate::observed::Observed;
-use crate::plan::plan;
-use crate::render::render;
-use crate::report::Reported;
-use crate::shift::new_mover;
-use crate::sync::Setup;
+use crate::apply::applier::{Applier, ApplyError, Reload};
+use crate::apply::layout::Layout;
+use crate::plan::desired::{Desired, Problem};
+use crate::plan::guard::Held;
+use crate::plan::planner::plan;
+use crate::plan::render::render;
+use crate::run::metrics::Metrics;
+use crate::run::report::Reported;
+use crate::run::states::new_mover;
+use crate::run::tasks::Setup;
 use crate::watch;
+use crate::watch::life::Life;
+use crate::watch::observed::Observed;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub enum RunError {
     Apply(#[from] ApplyError),
     /// The servers could not be moved.
     #[error(transparent)]
-    Move(#[from] crate::mover::MoveError),
+    Move(#[from] crate::apply::mover::MoveError),
 }
 
 /// The plan for what there is now.

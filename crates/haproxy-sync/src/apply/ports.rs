@@ -1,7 +1,7 @@
 //! Ports that a Service must not get: those of the hand-written part, and those that somebody else listens on.
 
-use crate::desired::{Desired, Frontend, Problem};
-use crate::listeners::{self, is_in_the_way};
+use crate::apply::listeners::{self, is_in_the_way};
+use crate::plan::desired::{Desired, Frontend, Problem};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;

@@ -1,16 +1,16 @@
 //! Brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::config_file::{ConfigFile, FileError, Previous};
-use crate::desired::{Desired, Distance, Problem};
-use crate::dynamic::{self, DynamicError};
-use crate::guard::removal;
-use crate::layout::Layout;
-use crate::master::{Master, ReloadError};
-use crate::policy::Policy;
-use crate::ports::{bound_ports, leave_out_bound, leave_out_busy};
-use crate::render::{RenderError, Template, render};
-use crate::socket::{AskError, Runtime};
-use crate::validate::{ValidateError, validate};
+use crate::apply::config_file::{ConfigFile, FileError, Previous};
+use crate::apply::dynamic::{self, DynamicError};
+use crate::apply::layout::Layout;
+use crate::apply::ports::{bound_ports, leave_out_bound, leave_out_busy};
+use crate::haproxy::master::{Master, ReloadError};
+use crate::haproxy::socket::{AskError, Runtime};
+use crate::haproxy::validate::{ValidateError, validate};
+use crate::plan::desired::{Desired, Distance, Problem};
+use crate::plan::guard::removal;
+use crate::plan::policy::Policy;
+use crate::plan::render::{RenderError, Template, render};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -182,7 +182,9 @@ impl Applier {
 
     /// The template as it is now.
     pub fn read_template(path: Option<&Path>) -> Result<Template, ApplyError> {
-        let Some(path) = path else { return Ok(Template::Head(crate::render::DEFAULT_HEAD.to_owned())) };
+        let Some(path) = path else {
+            return Ok(Template::Head(crate::plan::render::DEFAULT_HEAD.to_owned()));
+        };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ApplyError::ReadTemplate(path.to_owned(), error))?;
         Ok(Template::of_file(&path.to_string_lossy(), text))
@@ -355,13 +357,14 @@ impl Applier {
         self.live = Some((layout, template));
     }
 
-    /// Tries again to delete servers whose connections may have ended.
-    pub async fn tidy(&mut self) {
-        let Some(runtime) = &self.tools.runtime else { return };
+    /// Tries again to delete servers whose connections may have ended; true if some are left.
+    pub async fn tidy(&mut self) -> bool {
+        let Some(runtime) = &self.tools.runtime else { return false };
         let servers = std::mem::take(&mut self.undeleted);
         if !servers.is_empty() {
             self.undeleted = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
         }
+        !self.undeleted.is_empty()
     }
 }
 
@@ -377,7 +380,7 @@ async fn run(words: &[String], patience: Duration) -> Result<(), ReloadError> {
     match tokio::time::timeout(patience, command.output()).await {
         Ok(Ok(output)) if output.status.success() => Ok(()),
         Ok(Ok(output)) => {
-            let said = crate::validate::telling(&String::from_utf8_lossy(&output.stderr));
+            let said = crate::haproxy::validate::telling(&String::from_utf8_lossy(&output.stderr));
             Err(ReloadError::Command(format!("{}: {said}", output.status)))
         }
         Ok(Err(error)) => Err(ReloadError::Command(error.to_string())),

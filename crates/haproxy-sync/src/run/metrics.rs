@@ -1,9 +1,9 @@
 //! What is counted. Label values are closed sets.
 
-use crate::applier::Applied;
-use crate::desired::{Desired, Problem, ServerState};
-use crate::guard::Held;
-use crate::life::Life;
+use crate::apply::applier::Applied;
+use crate::plan::desired::{Desired, Problem, ServerState};
+use crate::plan::guard::Held;
+use crate::watch::life::Life;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;

@@ -1,6 +1,6 @@
 //! When each watch was last heard of.
 
-use crate::metrics::Metrics;
+use crate::run::metrics::Metrics;
 use nodegate_node_watch::Ear;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Log lines about what lasts: once when it begins, once when it ends.
 
-use crate::desired::Problem;
-use crate::guard::Held;
-use crate::life::Life;
+use crate::plan::desired::Problem;
+use crate::plan::guard::Held;
+use crate::watch::life::Life;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,6 +1,6 @@
 //! The Service annotations `nodegate.io/haproxy-…`: written by whoever may edit a Service, so read with suspicion.
 
-use crate::facts::PortFacts;
+use crate::plan::facts::PortFacts;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
 //! The file from which a new HAProxy process takes the states of its servers, so that a drained one does not come back
 //! for a moment.
 
-use crate::desired::{Desired, Node, Server, ServerState};
-use crate::names::NODES_BACKEND;
-use crate::policy::Check;
+use crate::plan::desired::{Desired, Node, Server, ServerState};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -134,9 +134,9 @@ impl Planned<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::annotation::{Balance, Mode, SendProxy};
-    use crate::desired::{Frontend, LocalHealth};
-    use crate::policy::Policy;
+    use crate::plan::annotation::{Balance, Mode, SendProxy};
+    use crate::plan::desired::{Frontend, LocalHealth};
+    use crate::plan::policy::Policy;
     use proptest::prelude::*;
     use std::sync::Arc;
 
