@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::api::auth::Tokens;
-use crate::api::{Anonymous, Api, Settings};
+use crate::api::server::{Anonymous, Api, Settings};
 use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
 use crate::cluster::{base, node_controller};
-use crate::counters::Counters;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::sim::{Inner, Sim};
@@ -169,7 +167,6 @@ impl Builder {
     pub async fn start(self) -> Result<Sim, StartError> {
         let store = Arc::new(Store::new(self.limits));
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
-        let tokens = Tokens::new();
         let anonymous = match self.anonymous {
             Some(true) => Anonymous::Nobody,
             Some(false) => Anonymous::Refused,
@@ -177,15 +174,8 @@ impl Builder {
             None => Anonymous::Admin,
         };
         let lifecycle = self.lifecycle;
-        let api = Arc::new(Api {
-            store: store.clone(),
-            tokens: Arc::new(tokens),
-            faults: Arc::default(),
-            counters: Arc::new(Counters::default()),
-            etcd: Arc::default(),
-            settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
-            flow: (crate::store::object::uuid(), crate::store::object::uuid()),
-        });
+        let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
+        let api = Arc::new(Api::new(store.clone(), settings));
         let net = Net::start(api.clone(), tls, self.listen)
             .map_err(|error| StartError::Listen(self.listen, error))?;
         let kubelets = Arc::new(Kubelets::new(self.timing));

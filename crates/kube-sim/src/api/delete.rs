@@ -4,17 +4,18 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::write::Writing;
-use super::{Api, read};
-use crate::store::object::{Key, Obj, Object, meta_mut, meta_str};
+use super::operation::Operation;
+use super::read;
+use super::server::Api;
+use crate::store::object::{Key, Obj, Object, child_mut, meta_mut, meta_str};
 use crate::store::resource::{RESOURCES, Resource, by_plural};
 use crate::store::selector::{Selector, labels_match};
 use crate::store::status::Status;
 use crate::store::{Edit, View};
-use crate::wire::format::Format;
 use crate::wire::options;
 use crate::wire::reply::{self, Reply};
-use crate::wire::request::{Query, Target};
+use crate::wire::request::Query;
+use crate::writes::decode;
 
 /// `DeleteOptions`, from body and query.
 #[derive(Debug, Default)]
@@ -68,15 +69,15 @@ impl Options {
 }
 
 /// DELETE of one object.
-pub(crate) fn delete(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<Reply, Status> {
-    let options = Options::read(writing.query, body)?;
-    let key = Key::new(&*writing.target.namespace, &*writing.target.name);
-    let (object, gone) = remove(api, writing.resource, &key, &options, |_, _| Ok(()))?;
-    if !gone || writing.resource.returns_deleted {
-        return Ok(read::one(&object, writing.format, StatusCode::OK));
+pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
+    let (resource, key) = (operation.resource, operation.key());
+    let options = Options::read(operation.query(), body)?;
+    let (object, gone) = remove(operation.api, resource, &key, &options, |_, _| Ok(()))?;
+    if !gone || resource.returns_deleted {
+        return Ok(read::one(&object, operation.format, StatusCode::OK));
     }
     let uid = object.meta("uid").unwrap_or_default();
-    Ok(reply::status(&Status::deleted(writing.resource.subject(&key.name), uid)))
+    Ok(reply::status(&Status::deleted(resource.subject(&key.name), uid)))
 }
 
 /// Removes an object that `may` go, or marks it when finalizers hold it. Returns it and whether it is
@@ -114,8 +115,7 @@ fn remove(
     }
     let mut shown = object.value.clone();
     if resource.plural == "namespaces" && !held {
-        crate::store::object::child_mut(&mut shown, "status")
-            .insert("phase".to_owned(), json!("Terminating"));
+        child_mut(&mut shown, "status").insert("phase".to_owned(), json!("Terminating"));
         return Ok((Object::new(resource, key.clone(), object.version, shown), true));
     }
     Ok((object, !held))
@@ -145,19 +145,14 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
 }
 
 /// DELETE of a list: answers with the list of what was deleted.
-pub(crate) fn collection(
-    api: &Api,
-    resource: &'static Resource,
-    target: &Target,
-    query: &Query,
-    body: &Bytes,
-) -> Result<Reply, Status> {
+pub(super) fn collection(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
+    let (api, resource, query) = (operation.api, operation.resource, operation.query());
     if resource.plural == "namespaces" {
         return Err(Status::method_not_allowed());
     }
     let options = Options::read(query, body)?;
     let selector = options::selector(resource, query)?;
-    let (version, objects) = api.store.list(resource, target.within(), &selector);
+    let (version, objects) = api.store.list(resource, operation.target.within(), &selector);
     for object in &objects {
         match remove(api, resource, &object.key, &options, |_, _| Ok(())) {
             // Somebody else was faster: that is what was wanted.
@@ -165,23 +160,23 @@ pub(crate) fn collection(
             _ => {}
         }
     }
-    Ok(read::render_list(resource, version, &objects, None, Format::Object, query))
+    Ok(read::render_list(operation, version, &objects, None))
 }
 
 /// POST of an Eviction: a deletion that disruption budgets may refuse.
-pub(crate) fn evict(api: &Api, target: &Target, query: &Query, body: &Bytes) -> Result<Reply, Status> {
-    let eviction = super::write::decode(body)?;
+pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
+    let (eviction, key) = (decode::decode(body)?, operation.key());
     let name = meta_str(&eviction, "name").unwrap_or_default();
-    if name != target.name {
+    if name != key.name {
         return Err(Status::bad_request(format!(
             "name in URL does not match name in Eviction object: {} vs {name}",
-            target.name
+            key.name
         )));
     }
     let empty = json!({});
-    let options = Options::of(query, eviction.get("deleteOptions").unwrap_or(&empty));
+    let options = Options::of(operation.query(), eviction.get("deleteOptions").unwrap_or(&empty));
     // Under one lock: of two evictions at once, the second sees what the first has taken.
-    remove(api, by_plural("pods"), &Key::new(&*target.namespace, name), &options, within_budgets)?;
+    remove(operation.api, operation.resource, &key, &options, within_budgets)?;
     Ok(reply::status(&Status::created()))
 }
 

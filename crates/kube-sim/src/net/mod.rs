@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::api::Api;
-use crate::counters::ConnectionGuard;
+use crate::api::server::Api;
+use crate::counters::Open;
 use crate::faults::connection::{self, Gate, Gated};
 use crate::wire::reply::{self, Cut};
 use tls::Tls;
@@ -237,7 +237,7 @@ impl Net {
         connections.insert(id, Connection { gate, task: task.abort_handle() });
     }
 
-    async fn connection(&self, io: Gated, _open: ConnectionGuard) {
+    async fn connection(&self, io: Gated, _open: Open) {
         let Some(tls) = &self.tls else { return self.http(io).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
