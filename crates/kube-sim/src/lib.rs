@@ -44,7 +44,6 @@ pub use server::Server;
 pub use sim::Sim;
 pub use store::Store;
 pub use store::cause::Cause;
-pub use store::limits::Limits;
 pub use store::object::{Key, Obj, Object};
 pub use store::resource::{RESOURCES, Resource};
 pub use store::status::{Content, Details, Status};

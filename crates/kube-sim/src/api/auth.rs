@@ -223,25 +223,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_reads_as_captured() {
-        let ask = Ask {
-            verb: "watch",
-            group: "",
-            resource: "nodes",
-            subresource: "",
-            namespace: "",
-            name: "lab-node",
-        };
-        let user = User::service_account("cap", "viewer", Vec::new());
-        assert!(!user.may(&ask));
-        let body = serde_json::to_string(&ask.refusal(&user.name)).expect("json");
-        assert_eq!(
-            body,
-            include_str!("../../fixtures/err-403-serviceaccount.http").lines().last().expect("a body")
-        );
-    }
-
-    #[test]
     fn rules_narrow_by_name_and_namespace() {
         let rule = Rule::allow(&["get"], "coordination.k8s.io", &["leases"])
             .in_namespace("kube-node-lease")

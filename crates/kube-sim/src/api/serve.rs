@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 
 use super::auth::{Ask, User};
 use super::operation::{Asked, Operation};
-use super::server::{Anonymous, Api};
+use super::server::Api;
 use super::{delete, paths, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
@@ -100,11 +100,8 @@ impl Api {
         let authorization = asked.header(&AUTHORIZATION);
         match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
             Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized),
-            None => match self.settings.anonymous {
-                Anonymous::Refused => Err(Status::unauthorized()),
-                Anonymous::Nobody => Ok(User::anonymous()),
-                Anonymous::Admin => Ok(User::admin()),
-            },
+            None if self.settings.anonymous => Ok(User::anonymous()),
+            None => Ok(User::admin()),
         }
     }
 

@@ -9,25 +9,14 @@ use crate::faults::etcd::Etcd;
 use crate::faults::requests::Faults;
 use crate::store::Store;
 
-/// Who a request without a token is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Anonymous {
-    /// Nobody is let in: 401.
-    Refused,
-    /// `system:anonymous`, who may read health and version.
-    Nobody,
-    /// The administrator, as on the insecure port that API servers once had: kubectl sends no
-    /// token over plain HTTP.
-    Admin,
-}
-
 /// What the API server is set to.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Bookmarks of watches that allow them come this often.
     pub bookmark_interval: Duration,
-    /// Who a request without a token is.
-    pub anonymous: Anonymous,
+    /// Whether a request without a token is `system:anonymous`, who may read health and version, or the administrator,
+    /// as on the insecure port that API servers once had.
+    pub anonymous: bool,
     /// Whether the node lifecycle controller runs.
     pub lifecycle: bool,
 }

@@ -2,15 +2,16 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::operation::Operation;
 use super::read;
+use crate::store::Edit;
 use crate::store::cause::Cause;
 use crate::store::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
 use crate::store::resource::{Resource, by_plural};
+use crate::store::selector::Selector;
 use crate::store::status::{Status, Subject};
-use crate::store::{Edit, View};
 use crate::wire::reply::Reply;
 use crate::writes::managed_fields::{self, Fields, Write};
 use crate::writes::patch::{self, PatchType};
@@ -67,14 +68,14 @@ fn create_prepared(
         &operation.record(how),
         &resource.api_version(),
     );
+    service::allocate(resource, &mut value, &services(operation));
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
     let key = Key::new(&*operation.target.namespace, &*name);
     let mut preview = None;
-    let (object, _) = operation.api.store.write_among(resource, &key, |others, old| {
+    let (object, _) = operation.api.store.write(resource, &key, |old| {
         if old.is_some() {
             return Err(Status::already_exists(resource.subject(&name)));
         }
-        allocate(resource, &mut value, others);
         if operation.query().dry_run() {
             preview = Some(value);
             return Ok(Edit::Keep);
@@ -84,10 +85,11 @@ fn create_prepared(
     operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::CREATED)
 }
 
-/// Gives an object what no two objects may have.
-fn allocate(resource: &'static Resource, object: &mut Value, others: &View<'_>) {
-    if resource.plural == "services" {
-        service::allocate(object, &others.list(resource, None));
+/// All Services, if it is about one: no two of them may have the same node port.
+fn services(operation: &Operation<'_>) -> Vec<Obj> {
+    match operation.resource.plural {
+        "services" => operation.api.store.list(operation.resource, None, &Selector::default()).1,
+        _ => Vec::new(),
     }
 }
 
@@ -113,16 +115,6 @@ pub(super) fn update(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, S
             operation.target.name
         )));
     }
-    let resource = operation.resource;
-    let exists = operation.api.store.get(resource, &Key::new(&*operation.target.namespace, name)).is_some();
-    if !exists && resource.create_on_update && !operation.status_only() {
-        meta_mut(&mut value).remove("resourceVersion");
-        return create_prepared(operation, value, "Update", None);
-    }
-    if meta_str(&value, "resourceVersion").is_none() && !resource.unconditional_update {
-        let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
-        return Err(Status::invalid(resource.group, resource.kind, &operation.target.name, vec![cause]));
-    }
     change(operation, "Update", |_| Ok((value, None)))
 }
 
@@ -137,8 +129,9 @@ fn change(
     let (resource, target) = (operation.resource, operation.target);
     let subject = resource.subject(&target.name);
     let key = Key::new(&*target.namespace, &*target.name);
+    let services = services(operation);
     let mut preview = None;
-    let edit = |others: &View<'_>, old: Option<&Obj>| {
+    let edit = |old: Option<&Obj>| {
         let old = &old.ok_or_else(|| Status::not_found(subject))?.value;
         let (mut new, owned) = make(old)?;
         if owned.is_some() || how == "Update" {
@@ -150,22 +143,10 @@ fn change(
         let taken = managed_fields::changed(&Shape::of(resource), Some(old), &new);
         let set = owned.as_ref().unwrap_or(&taken);
         validate::check(resource, &new, true)?;
-        let asked_reset = new.pointer("/metadata/managedFields") == Some(&json!([{}]));
-        if asked_reset {
-            meta_mut(&mut new).remove("managedFields");
-        } else {
-            managed_fields::record(
-                Some(old),
-                &mut new,
-                (set, &taken),
-                &operation.record(how),
-                &resource.api_version(),
-            );
-        }
-        if !operation.status_only() {
-            allocate(resource, &mut new, others);
-        }
-        if same(old, &new) && !asked_reset {
+        let write = operation.record(how);
+        managed_fields::record(Some(old), &mut new, (set, &taken), &write, &resource.api_version());
+        service::allocate(resource, &mut new, &services);
+        if same(old, &new) {
             return Ok(Edit::Keep);
         }
         if operation.query().dry_run() {
@@ -174,7 +155,7 @@ fn change(
         }
         Ok(if released(&new) { Edit::Remove } else { Edit::Put(new) })
     };
-    let (object, _) = operation.api.store.write_among(resource, &key, edit)?;
+    let (object, _) = operation.api.store.write(resource, &key, edit)?;
     operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::OK)
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod cause;
 pub(crate) mod escape;
-pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod resource;
@@ -16,11 +15,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::store::limits::Limits;
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
+
+/// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
+/// (Leases) do not push out quiet ones, as in the API server.
+const HISTORY: usize = 1_000;
+/// Bytes of objects that the history of one resource may keep alive.
+const HISTORY_BYTES: usize = 64 << 20;
+/// Changes that one watch may lag behind before it is cut off.
+const WATCH_QUEUE: usize = 1_000;
+/// Objects in all.
+const MAX_OBJECTS: usize = 100_000;
+/// Bytes of one object; etcd's default request limit.
+const OBJECT_BYTES: usize = 3 << 19;
 
 /// One change of one object.
 #[derive(Debug)]
@@ -111,25 +121,14 @@ struct State {
     watchers: HashMap<&'static str, Slots>,
 }
 
-/// All objects as an edit finds them, while nobody else can write.
-pub(crate) struct View<'a>(&'a State);
-
-impl View<'_> {
-    /// All objects of a resource (in one namespace).
-    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
-        self.0.select(resource, namespace, &Selector::default())
-    }
-}
-
-/// The store. Every write goes through [`Store::write_among`].
+/// The store. Every write goes through [`Store::write`].
 pub struct Store {
     state: Mutex<State>,
-    limits: Limits,
 }
 
 impl Store {
     /// An empty store. Versions start where a young real cluster's stand.
-    pub fn new(limits: Limits) -> Self {
+    pub(crate) fn new() -> Self {
         let state = State {
             version: 300,
             compacted: 300,
@@ -139,7 +138,7 @@ impl Store {
             history: HashMap::new(),
             watchers: HashMap::new(),
         };
-        Store { state: Mutex::new(state), limits }
+        Store { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -199,19 +198,9 @@ impl Store {
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
     ) -> Result<(Option<Obj>, bool), Status> {
-        self.write_among(resource, key, |_, old| edit(old))
-    }
-
-    /// As [`Store::write`], for an edit that depends on other objects, too.
-    pub(crate) fn write_among(
-        &self,
-        resource: &'static Resource,
-        key: &Key,
-        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
-    ) -> Result<(Option<Obj>, bool), Status> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
+        let (mut value, deleted) = match edit(old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {
@@ -223,10 +212,10 @@ impl Store {
         meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
         let object = Object::new(resource, key.clone(), version, value);
         if !deleted {
-            if object.weight() > self.limits.object_bytes {
+            if object.weight() > OBJECT_BYTES {
                 return Err(Status::too_large("etcdserver: request is too large"));
             }
-            if old.is_none() && state.count >= self.limits.objects {
+            if old.is_none() && state.count >= MAX_OBJECTS {
                 return Err(Status::failure(
                     http::StatusCode::INSUFFICIENT_STORAGE,
                     "InternalError",
@@ -242,7 +231,7 @@ impl Store {
         } else if all.insert(key.clone(), object.clone()).is_none() {
             state.count += 1;
         }
-        state.commit(Change { version, object: object.clone(), old, deleted }, &self.limits);
+        state.commit(Change { version, object: object.clone(), old, deleted });
         Ok((Some(object), true))
     }
 
@@ -266,7 +255,7 @@ impl Store {
                 replay = state.changes(resource).filter(ours).cloned().collect();
             }
         }
-        let (sender, feed) = mpsc::channel(self.limits.watch_queue);
+        let (sender, feed) = mpsc::channel(WATCH_QUEUE);
         state.begun += 1;
         let clear = state.begun.is_multiple_of(1_024);
         let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
@@ -325,12 +314,12 @@ impl State {
         all.values().filter(fits).cloned().collect()
     }
 
-    fn commit(&mut self, change: Change, limits: &Limits) {
+    fn commit(&mut self, change: Change) {
         let window = self.history.entry(change.object.resource.plural).or_default();
         window.bytes += change.object.weight();
         let change = Arc::new(change);
         window.changes.push_back(change.clone());
-        while window.changes.len() > limits.history || window.bytes > limits.history_bytes {
+        while window.changes.len() > HISTORY || window.bytes > HISTORY_BYTES {
             let Some(gone) = window.changes.pop_front() else { break };
             window.bytes = window.bytes.saturating_sub(gone.object.weight());
             window.compacted = gone.version;
