@@ -85,8 +85,12 @@ impl Sim {
 
     // --- its parts ---
 
-    /// All objects.
-    pub fn store(&self) -> &Arc<Store> {
+    /// The current resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.store().version()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
         &self.inner.api.store
     }
 

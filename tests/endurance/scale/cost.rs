@@ -146,8 +146,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     let first = sim.counters().read();
     std::thread::sleep(SETTLE);
 
-    let (version, before, (cpu, wake_ups)) =
-        (sim.store().version(), sim.counters().read(), scheduled(agent.pid()));
+    let (version, before, (cpu, wake_ups)) = (sim.version(), sim.counters().read(), scheduled(agent.pid()));
     std::thread::sleep(time);
     let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled(agent.pid()));
     let memory = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.pid())).unwrap();
@@ -164,7 +163,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
         requests: after.total() - before.total(),
         connections: after.connections,
         watches: after.watches,
-        others: sim.store().version() - version,
+        others: sim.version() - version,
         ..Cost::default()
     };
     cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();

@@ -45,7 +45,7 @@ impl Api {
         if !reply::is_abandoned(&reply) {
             count.answered(reply.status().as_u16());
         }
-        self.stamp(&mut reply);
+        self.add_headers(&mut reply);
         faults::body::reply(reply, &asked.effects)
     }
 
@@ -65,7 +65,7 @@ impl Api {
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                     if code != StatusCode::FORBIDDEN {
-                        return Err(Status::storm(code, *retry_after));
+                        return Err(Status::with_code(code, *retry_after));
                     }
                 }
                 _ => {}
@@ -106,7 +106,7 @@ impl Api {
     }
 
     /// The headers that every answer has.
-    fn stamp(&self, reply: &mut Reply) {
+    fn add_headers(&self, reply: &mut Reply) {
         let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
         let headers = reply.headers_mut();
         let mut set = |name: &'static str, value: &str| {
@@ -185,7 +185,7 @@ impl Api {
                 return Err(Status::too_large(format!("limit is {MAX_BODY}")));
             }
             Ok(Err(_)) => return Err(Status::bad_request("unexpected EOF")),
-            Err(_) => return Err(Status::storm(StatusCode::GATEWAY_TIMEOUT, 0)),
+            Err(_) => return Err(Status::with_code(StatusCode::GATEWAY_TIMEOUT, 0)),
         };
         let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {

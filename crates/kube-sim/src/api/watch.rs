@@ -201,7 +201,7 @@ impl Watch {
                 if deaf.is_none()
                     && let Some(line) = self.render(pending)
                 {
-                    return Some(Ok(Frame::data(self.spoil(line))));
+                    return Some(Ok(Frame::data(self.damaged(line))));
                 }
                 continue;
             }
@@ -304,7 +304,7 @@ impl Watch {
     }
 
     /// What the fault switches make of a line.
-    fn spoil(&mut self, line: Bytes) -> Bytes {
+    fn damaged(&mut self, line: Bytes) -> Bytes {
         match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")

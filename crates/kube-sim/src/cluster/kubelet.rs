@@ -17,7 +17,7 @@ use crate::writes::managed_fields;
 
 /// The kubelet's defaults, and the controller manager's.
 #[derive(Clone, Copy, Debug)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// How often a Lease is renewed (`nodeLeaseDurationSeconds` / 4).
     pub lease: Duration,
     /// How often the status is posted when nothing changed (`nodeStatusReportFrequency`).

@@ -109,7 +109,7 @@ async fn in_vain(query: &Query) -> Status {
     let wanted = query.text("timeout").strip_suffix('s').and_then(|seconds| seconds.parse().ok());
     let wanted = wanted.map(Duration::from_secs).filter(|timeout| !timeout.is_zero());
     tokio::time::sleep(wanted.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)).await;
-    Status::storm(StatusCode::GATEWAY_TIMEOUT, 0)
+    Status::with_code(StatusCode::GATEWAY_TIMEOUT, 0)
 }
 
 impl Cache {

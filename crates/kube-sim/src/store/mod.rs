@@ -34,7 +34,7 @@ const OBJECT_BYTES: usize = 3 << 19;
 
 /// One change of one object.
 #[derive(Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// The resourceVersion the change made.
     pub version: u64,
     /// The object after it; for a deletion its last state with the new version.
@@ -47,7 +47,7 @@ pub struct Change {
 
 /// What a watcher is fed.
 #[derive(Clone, Debug)]
-pub enum Feed {
+pub(crate) enum Feed {
     /// A change of the watched resource.
     Change(Arc<Change>),
     /// The window was compacted under the watch: it ends with 410.
@@ -57,7 +57,7 @@ pub enum Feed {
 }
 
 /// What a write does with the object it was shown.
-pub enum Edit {
+pub(crate) enum Edit {
     /// Stores this.
     Put(Value),
     /// Deletes the object.
@@ -68,7 +68,7 @@ pub enum Edit {
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// With everything there is, then changes.
     Everything,
     /// With changes after this version.
@@ -77,7 +77,7 @@ pub enum Start {
 
 /// A running watch: what it begins with, and its feed.
 #[derive(Debug)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// Objects to send first.
     pub initial: Vec<Obj>,
     /// Changes that happened after the start version.
@@ -88,16 +88,16 @@ pub struct Subscription {
     pub feed: mpsc::Receiver<Feed>,
 }
 
-struct Slot {
+struct Watcher {
     namespace: Option<String>,
     feed: mpsc::Sender<Feed>,
 }
 
 /// Watchers of a resource: those of one name, and those of all.
 #[derive(Default)]
-struct Slots {
-    by_name: HashMap<String, Vec<Slot>>,
-    all: Vec<Slot>,
+struct Watchers {
+    by_name: HashMap<String, Vec<Watcher>>,
+    all: Vec<Watcher>,
 }
 
 /// The remembered changes of one resource.
@@ -118,11 +118,11 @@ struct State {
     objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
     count: usize,
     history: HashMap<&'static str, Window>,
-    watchers: HashMap<&'static str, Slots>,
+    watchers: HashMap<&'static str, Watchers>,
 }
 
 /// The store. Every write goes through [`Store::write`].
-pub struct Store {
+pub(crate) struct Store {
     state: Mutex<State>,
 }
 
@@ -147,28 +147,28 @@ impl Store {
     }
 
     /// The current resourceVersion.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Versions up to this one can no longer be watched from.
-    pub fn compacted(&self) -> u64 {
-        self.lock().compacted
-    }
-
     /// One object.
-    pub fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
+    pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
         self.lock().objects.get(resource.plural)?.get(key).cloned()
     }
 
     /// All matching objects in key order, and the version they were read at.
-    pub fn list(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> (u64, Vec<Obj>) {
+    pub(crate) fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (u64, Vec<Obj>) {
         let state = self.lock();
         (state.version, state.select(resource, namespace, selector))
     }
 
     /// As [`Store::list`], as it was at an older version. `None` if that is compacted.
-    pub fn list_at(
+    pub(crate) fn list_at(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
@@ -192,7 +192,7 @@ impl Store {
 
     /// Shows `edit` the object and does what it says. Returns the object as it is then (or was
     /// last) and whether anything changed. The lock is held: `edit` only computes.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         resource: &'static Resource,
         key: &Key,
@@ -236,7 +236,7 @@ impl Store {
     }
 
     /// Starts a watch. `Err` if the start version is compacted; it names the oldest one that is not.
-    pub fn watch(
+    pub(crate) fn watch(
         &self,
         resource: &'static Resource,
         namespace: Option<&str>,
@@ -258,26 +258,26 @@ impl Store {
         let (sender, feed) = mpsc::channel(WATCH_QUEUE);
         state.begun += 1;
         let clear = state.begun.is_multiple_of(1_024);
-        let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
-        let slots = state.watchers.entry(resource.plural).or_default();
+        let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
+        let watchers = state.watchers.entry(resource.plural).or_default();
         if clear {
             // Names that nobody watches any more would otherwise stay for ever.
-            slots.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
+            watchers.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
         }
         if let Some(name) = selector.name() {
-            // Watches of one name come and go; their slots are cleared when they are found closed.
-            let same = slots.by_name.entry(name.to_owned()).or_default();
+            // Watches of one name come and go; closed ones are cleared when the next one comes.
+            let same = watchers.by_name.entry(name.to_owned()).or_default();
             same.retain(|s| !s.feed.is_closed());
-            same.push(slot);
+            same.push(watcher);
         } else {
-            slots.all.retain(|s| !s.feed.is_closed());
-            slots.all.push(slot);
+            watchers.all.retain(|s| !s.feed.is_closed());
+            watchers.all.push(watcher);
         }
         Ok(Subscription { initial, replay, version: state.version, feed })
     }
 
     /// Forgets all changes, as etcd's compaction does. With `cut`, running watches end with 410.
-    pub fn compact(&self, cut: bool) {
+    pub(crate) fn compact(&self, cut: bool) {
         let mut state = self.lock();
         state.history.clear();
         state.compacted = state.version;
@@ -288,7 +288,7 @@ impl Store {
     }
 
     /// Ends the running watches of a resource (of all, if none is named).
-    pub fn close_watches(&self, resource: Option<&str>) {
+    pub(crate) fn close_watches(&self, resource: Option<&str>) {
         self.lock().tell_all(resource, &Feed::Close);
     }
 }
@@ -324,29 +324,29 @@ impl State {
             window.bytes = window.bytes.saturating_sub(gone.object.weight());
             window.compacted = gone.version;
         }
-        let Some(slots) = self.watchers.get_mut(change.object.resource.plural) else { return };
+        let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
         let key = &change.object.key;
         // A full queue cuts the watcher off: its sender is dropped, its stream ends.
-        let deliver = |slot: &Slot| {
-            if slot.namespace.as_deref().is_some_and(|n| n != key.namespace) {
-                return !slot.feed.is_closed();
+        let deliver = |watcher: &Watcher| {
+            if watcher.namespace.as_deref().is_some_and(|n| n != key.namespace) {
+                return !watcher.feed.is_closed();
             }
-            slot.feed.try_send(Feed::Change(change.clone())).is_ok()
+            watcher.feed.try_send(Feed::Change(change.clone())).is_ok()
         };
-        slots.all.retain(deliver);
-        if let Some(same) = slots.by_name.get_mut(&key.name) {
+        watchers.all.retain(deliver);
+        if let Some(same) = watchers.by_name.get_mut(&key.name) {
             same.retain(deliver);
             if same.is_empty() {
-                slots.by_name.remove(&key.name);
+                watchers.by_name.remove(&key.name);
             }
         }
     }
 
     fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
-        for (plural, slots) in &mut self.watchers {
+        for (plural, watchers) in &mut self.watchers {
             if resource.is_none_or(|r| r == *plural) {
-                for slot in slots.all.drain(..).chain(slots.by_name.drain().flat_map(|(_, s)| s)) {
-                    let _ = slot.feed.try_send(feed.clone());
+                for watcher in watchers.all.drain(..).chain(watchers.by_name.drain().flat_map(|(_, s)| s)) {
+                    let _ = watcher.feed.try_send(feed.clone());
                 }
             }
         }

@@ -3,7 +3,7 @@
 /// One resource of one API group.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "one column each of a table")]
-pub struct Resource {
+pub(crate) struct Resource {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -32,7 +32,7 @@ pub struct Resource {
 
 impl Resource {
     /// `v1` or `apps/v1`.
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
         } else {
@@ -40,13 +40,8 @@ impl Resource {
         }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`.
-    pub fn qualified(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
-    }
-
     /// Verbs as discovery lists them.
-    pub fn verbs(&self) -> &'static [&'static str] {
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.plural {
             // Namespaces have no deletecollection, on the real API server either.
             "namespaces" => &["create", "delete", "get", "list", "patch", "update", "watch"],
@@ -54,13 +49,13 @@ impl Resource {
         }
     }
 
-    /// The status subresource has its own door, and the main one leaves the status alone.
-    pub fn has_status(&self) -> bool {
+    /// Whether the status is written by itself, and left alone by other writes.
+    pub(crate) fn has_status(&self) -> bool {
         self.sub.contains(&"status")
     }
 
     /// The place of an error.
-    pub fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
+    pub(crate) fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
         crate::store::status::Subject { group: self.group, resource: self.plural, name }
     }
 }
@@ -82,7 +77,7 @@ const BASE: Resource = Resource {
 
 /// Everything that is served, in discovery's order.
 #[rustfmt::skip]
-pub static RESOURCES: &[Resource] = &[
+pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], hash: "qFsyl6wFWjQ=", ..BASE },
     Resource { plural: "endpoints", singular: "endpoints", kind: "Endpoints", short: &["ep"], hash: "fWeeMqaN/OA=", ..BASE },
     Resource {

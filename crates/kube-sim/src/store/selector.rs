@@ -8,7 +8,7 @@ use crate::store::status::Status;
 
 /// What a list or watch asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
+pub(crate) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<Requirement>,
 }
@@ -29,7 +29,7 @@ enum Test {
 
 impl Selector {
     /// Parses both selectors for a resource.
-    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
+    pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
         let labels = parse_labels(labels)
             .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
         Ok(Selector { labels, fields: parse_fields(resource, fields)? })
@@ -37,14 +37,14 @@ impl Selector {
 
     /// A selector for one name.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
+    pub(crate) fn named(mut self, name: &str) -> Self {
         let test = Test::In(vec![name.to_owned()]);
         self.fields.push(Requirement { key: "metadata.name".to_owned(), test });
         self
     }
 
     /// The one name that can match, if the selector names it.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.fields.iter().find_map(|r| match (r.key.as_str(), &r.test) {
             ("metadata.name", Test::In(values)) => values.first().map(String::as_str),
             _ => None,
@@ -52,7 +52,7 @@ impl Selector {
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         self.fields.iter().all(|r| r.holds(Some(&field(object, &r.key))))
             && (self.labels.is_empty() || {
                 let labels = object.value.get("metadata").and_then(|m| m.get("labels"));

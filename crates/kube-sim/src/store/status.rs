@@ -332,8 +332,8 @@ impl Status {
         })
     }
 
-    /// Any code, for the storms that the fault switches raise.
-    pub fn storm(code: StatusCode, retry_after: u32) -> Self {
+    /// Any code, as the fault switches ask for it.
+    pub fn with_code(code: StatusCode, retry_after: u32) -> Self {
         let (reason, message) = match code.as_u16() {
             401 => return Self::unauthorized(),
             410 => return Self::expired("The resourceVersion for the provided watch is too old."),

@@ -44,7 +44,7 @@ async fn a_version_from_the_future_times_out_as_captured() {
     let sim = start(Sim::builder()).await;
     let answer = get(&sim, "/api/v1/nodes?resourceVersion=99999999&resourceVersionMatch=NotOlderThan").await;
     let (code, expected) = captured("err-rv-too-large");
-    let expected = expected.replace("1664", &sim.store().version().to_string());
+    let expected = expected.replace("1664", &sim.version().to_string());
     assert_eq!((answer.code, answer.text().trim_end()), (code, expected.as_str()));
     assert_eq!(answer.header("Retry-After"), Some("1"));
 }
@@ -89,7 +89,7 @@ async fn objects_lists_and_metadata_have_the_captured_shape() {
     assert!(list.text().contains("\"items\":[{\"metadata\":"), "items have no kind");
 
     let empty = get(&sim, "/api/v1/nodes?fieldSelector=metadata.name%3Dnope").await;
-    let expected = captured("node-list-empty").1.replace("1664", &sim.store().version().to_string());
+    let expected = captured("node-list-empty").1.replace("1664", &sim.version().to_string());
     assert_eq!(empty.text().trim_end(), expected);
     assert_eq!(
         empty.header("Content-Length"),

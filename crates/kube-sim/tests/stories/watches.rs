@@ -52,7 +52,7 @@ async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
 #[tokio::test]
 async fn bookmarks_come_at_their_interval_and_only_if_allowed() {
     let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_millis(50))).await;
-    let version = sim.store().version();
+    let version = sim.version();
     let mut with = watch(&sim, &format!("{ONE}&resourceVersion={version}&allowWatchBookmarks=true")).await;
     let mut without = watch(&sim, &format!("{ONE}&resourceVersion={version}")).await;
     for _ in 0..3 {
@@ -109,7 +109,7 @@ async fn a_node_comes_and_goes_as_captured() {
             expected["object"]["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"]
         );
     }
-    let before = sim.store().version();
+    let before = sim.version();
     let answer = client::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
     assert_eq!(
         (answer["status"].as_str(), answer["details"]["kind"].as_str()),
@@ -134,7 +134,7 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
         let event = stream.next().await.event();
         assert_eq!(event["type"], expected);
         let version = event["object"]["metadata"]["resourceVersion"].clone();
-        assert_eq!(version, json!(sim.store().version().to_string()));
+        assert_eq!(version, json!(sim.version().to_string()));
         assert_eq!(event["object"]["metadata"]["labels"]["x"], "y", "a departure shows the last match");
     }
     sim.label("a", "z", Some("1"));
@@ -144,7 +144,7 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
 #[tokio::test]
 async fn busy_leases_do_not_push_out_quiet_nodes() {
     let sim = start(Sim::builder().node("a").lifecycle(false)).await;
-    let from = sim.store().version();
+    let from = sim.version();
     sim.cordon("a");
     // More than the store remembers of a resource.
     for n in 0..1_100 {
@@ -220,7 +220,7 @@ async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watches_see_a_cordon() {
     let sim = start(Sim::builder().nodes((0..20).map(|n| format!("n-{n}"))).lifecycle(false)).await;
-    let version = sim.store().version();
+    let version = sim.version();
     let mut streams = Vec::new();
     for n in 0..1_000 {
         let path = format!(

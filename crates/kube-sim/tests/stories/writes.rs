@@ -79,7 +79,7 @@ async fn status_has_its_own_door() {
 async fn a_write_that_changes_nothing_makes_no_version() {
     let sim = sim().await;
     send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
-    let before = sim.store().version();
+    let before = sim.version();
     send(&sim, "PATCH", LAB, &MERGE, r#"{"metadata":{"labels":{"x":"y"}}}"#).await;
     let dry =
         send(&sim, "PATCH", &format!("{LAB}?dryRun=All"), &MERGE, r#"{"metadata":{"labels":{"x":"z"}}}"#)
@@ -87,7 +87,7 @@ async fn a_write_that_changes_nothing_makes_no_version() {
     assert_eq!(dry.json()["metadata"]["labels"]["x"], "z");
     let new = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"new"}}"#;
     assert_eq!(send(&sim, "POST", "/api/v1/nodes?dryRun=All", &[], new).await.code, 201);
-    assert_eq!((sim.store().version(), sim.node("new")), (before, None));
+    assert_eq!((sim.version(), sim.node("new")), (before, None));
 }
 
 #[tokio::test]
