@@ -157,7 +157,7 @@ fn haproxys_default_check_sees_the_node() {
 
 #[test]
 fn livez_says_no_when_a_loop_is_stuck() {
-    let server = Scenario { beat: Duration::from_secs(31), ..Scenario::default() }.serve();
+    let server = Scenario { loops: Duration::from_secs(31), ..Scenario::default() }.serve();
     let response = server.get("/livez");
     assert_eq!(response.status, 503);
     assert!(response.body.starts_with("the watch task has been stuck for 3"), "{}", response.body);
