@@ -1,9 +1,26 @@
-//! The command line and the environment, as written. [`crate::settings`] gives them meaning.
+//! The command line and the environment: every setting of the agent and of `nodegate status`, each declared once. What
+//! depends on several of them is for [`crate::settings`].
 
-use clap::{ArgAction, Parser, Subcommand};
-use nodegate_readiness::DrainSignals;
+use clap::{Parser, Subcommand};
+use nodegate_local_checks::HostRoot;
+use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, Policy, ServiceName};
+use nodegate_server::{AllowFrom, Limits};
+use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, LogSettings, choice, duration, number, shown};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-/// Everything is text here, so that all mistakes can be named in one go instead of one per start.
+/// For how long a start or an end may be put off.
+const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+/// Less would leave no time to ask the API server before giving up on it.
+const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_hours(1);
+
+/// Where `nodegate status` finds the agent on its own machine.
+pub(crate) const LISTEN_PORT: &str = "LISTEN_PORT";
+pub(crate) const LISTEN_ADDRESS: &str = "NODEGATE_LISTEN_ADDRESS";
+pub(crate) const METRICS_ADDR: &str = "NODEGATE_METRICS_ADDR";
+
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate",
@@ -55,152 +72,106 @@ pub(crate) struct Args {
     pub(crate) command: Option<Command>,
 
     /// The Node this agent runs on: the Downward API field spec.nodeName. Without it every /health answers 500
-    #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub(crate) node_name: String,
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = node_name)]
+    pub(crate) node_name: Option<String>,
 
     /// The TCP port of the HTTP server
-    #[arg(long, env = "LISTEN_PORT", value_name = "PORT", default_value = "25001")]
-    pub(crate) listen_port: String,
+    #[arg(long, env = LISTEN_PORT, value_name = "PORT")]
+    #[arg(default_value_t = HTTP_PORT)]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for any free one"))]
+    pub(crate) listen_port: u16,
 
     /// The address of the HTTP server; "::" means all addresses of both families
-    #[arg(long, env = "NODEGATE_LISTEN_ADDRESS", value_name = "IP", default_value = "::")]
-    pub(crate) listen_address: String,
+    #[arg(long, env = LISTEN_ADDRESS, value_name = "IP")]
+    #[arg(default_value_t = Ipv6Addr::UNSPECIFIED.into(), value_parser = listen_address)]
+    pub(crate) listen_address: IpAddr,
 
     /// The TCP port of the responder for HAProxy's agent-check, on the same address; 0 turns it off
-    #[arg(long, env = "NODEGATE_AGENT_PORT", value_name = "PORT", default_value = "25002")]
-    pub(crate) agent_port: String,
+    #[arg(long, env = "NODEGATE_AGENT_PORT", value_name = "PORT")]
+    #[arg(default_value_t = AGENT_CHECK_PORT)]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for none"))]
+    pub(crate) agent_port: u16,
 
     /// Which clients are answered, on --listen-port and on --agent-port: networks and addresses of both families, e.g.
     /// 10.0.0.0/24,192.168.1.7; empty means everybody. Connections of others are closed before a byte is read. Those from
     /// the node itself are always answered: the kubelet's probes come from there
-    #[arg(
-        long,
-        env = "NODEGATE_ALLOW_FROM",
-        value_name = "LIST",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) allow_from: String,
+    #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
+    pub(crate) allow_from: Option<AllowFrom>,
 
     /// A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the
     /// page); it answers all other paths, too. --allow-from does not apply to it
-    #[arg(
-        long,
-        env = "NODEGATE_METRICS_ADDR",
-        value_name = "IP:PORT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) metrics_addr: String,
+    #[arg(long, env = METRICS_ADDR, value_name = "IP:PORT", value_parser = metrics_addr)]
+    pub(crate) metrics_addr: Option<SocketAddr>,
 
     /// How many connections may be open at once, on each port by itself; above that the one idle for longest is closed
-    #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value = "1024")]
-    pub(crate) max_connections: String,
+    #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT")]
+    #[arg(default_value_t = Limits::default().connections)]
+    #[arg(value_parser = number(1..=100_000_usize, "takes a number from 1 to 100000"))]
+    pub(crate) max_connections: usize,
 
     /// The cache is stale when there was no proof for this long that it follows the API server
-    #[arg(long, env = "NODEGATE_STALE_AFTER", value_name = "DURATION", default_value = "15s")]
-    pub(crate) stale_after: String,
+    #[arg(long, env = "NODEGATE_STALE_AFTER", value_name = "DURATION")]
+    #[arg(default_value = shown(Policy::default().stale_after), value_parser = duration(STALE_AFTER))]
+    pub(crate) stale_after: Duration,
 
     /// What a stale cache means: ready fails open; keep-drain fails open but holds the last known drain signal;
     /// not-ready fails closed
-    #[arg(
-        long,
-        env = "NODEGATE_ON_STALE",
-        value_name = "ready|keep-drain|not-ready",
-        default_value = "ready"
-    )]
-    pub(crate) on_stale: String,
+    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
+    pub(crate) on_stale: OnStale,
 
     /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
-    #[arg(
-        long,
-        env = "NODEGATE_DRAIN_ON",
-        value_name = "LIST",
-        default_value_t = DrainSignals::default().to_string()
-    )]
-    pub(crate) drain_on: String,
+    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
 
     /// How long to wait for the first answer of the API server before listening without it
-    #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION", default_value = "1s")]
-    pub(crate) startup_grace: String,
+    #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION")]
+    #[arg(default_value = "1s", value_parser = duration(GRACE))]
+    pub(crate) startup_grace: Duration,
 
     /// How long requests in flight may take after SIGTERM
-    #[arg(long, env = "NODEGATE_SHUTDOWN_GRACE", value_name = "DURATION", default_value = "5s")]
-    pub(crate) shutdown_grace: String,
+    #[arg(long, env = "NODEGATE_SHUTDOWN_GRACE", value_name = "DURATION")]
+    #[arg(default_value = shown(Limits::default().drain_timeout), value_parser = duration(GRACE))]
+    pub(crate) shutdown_grace: Duration,
 
     /// The checks of a request that names none
-    #[arg(long, env = "NODEGATE_DEFAULT_CHECKS", value_name = "LIST", default_value = "node_ready")]
+    #[arg(long, env = "NODEGATE_DEFAULT_CHECKS", value_name = "LIST", default_value = NODE_READY)]
     pub(crate) default_checks: String,
 
     /// The local checks that run from the start; others start when a request first names them
-    #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST", default_value = "", hide_default_value = true)]
-    pub(crate) checks: String,
+    #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST")]
+    pub(crate) checks: Option<String>,
 
     /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and what else the check has; may be
     /// repeated, and the environment variable takes several separated by ";"
-    #[arg(
-        long,
-        env = "NODEGATE_CHECK",
-        value_name = "NAME:SETTINGS",
-        action = ArgAction::Append,
-        value_delimiter = ';'
-    )]
+    #[arg(long, env = "NODEGATE_CHECK", value_name = "NAME:SETTINGS", value_delimiter = ';')]
     pub(crate) check: Vec<String>,
 
     /// A Service whose ready endpoints on this node are counted, as namespace/name; may be repeated, and the environment
     /// variable takes several separated by ",". Gives /services/<namespace>/<name> and the check
     /// service:<namespace>/<name>; each costs a watch, and the right to watch `EndpointSlices` in its namespace
-    #[arg(
-        long,
-        env = "NODEGATE_WATCH_SERVICE",
-        value_name = "NAMESPACE/NAME",
-        action = ArgAction::Append,
-        value_delimiter = ','
-    )]
-    pub(crate) watch_service: Vec<String>,
+    #[arg(long, env = "NODEGATE_WATCH_SERVICE", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub(crate) watch_service: Vec<ServiceName>,
 
     /// A check of your own that passes while the URL answers 2xx; requests name it with "http:" before the name. May be
     /// repeated, and the environment variable takes several separated by ";"
-    #[arg(
-        long,
-        env = "NODEGATE_HTTP_CHECK",
-        value_name = "NAME=URL",
-        action = ArgAction::Append,
-        value_delimiter = ';'
-    )]
+    #[arg(long, env = "NODEGATE_HTTP_CHECK", value_name = "NAME=URL", value_delimiter = ';')]
     pub(crate) http_check: Vec<String>,
 
     /// A check of your own that passes while the port takes connections; requests name it with "tcp:" before the name. May
     /// be repeated, and the environment variable takes several separated by ";"
-    #[arg(
-        long,
-        env = "NODEGATE_TCP_CHECK",
-        value_name = "NAME=HOST:PORT",
-        action = ArgAction::Append,
-        value_delimiter = ';'
-    )]
+    #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';')]
     pub(crate) tcp_check: Vec<String>,
 
     /// Where the host's files are: in a container, where it has the host's / mounted
-    #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value = "/")]
-    pub(crate) host_root: String,
+    #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value_t, value_parser = host_root)]
+    pub(crate) host_root: HostRoot,
 
     /// What `custom_conditions` fails on: condition types, each with the status that fails if that is not True
-    #[arg(
-        long,
-        env = "NODEGATE_CONDITIONS",
-        value_name = "LIST",
-        default_value = "NetworkUnavailable,KernelDeadlock,ReadonlyFilesystem,DiskPressure,MemoryPressure,PIDPressure"
-    )]
-    pub(crate) conditions: String,
+    #[arg(long, env = "NODEGATE_CONDITIONS", value_name = "LIST", default_value_t)]
+    pub(crate) conditions: ConditionRules,
 
-    /// How log lines look on stderr: text or json
-    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
-    pub(crate) log_format: String,
-
-    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
-    #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
-    pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
 }
 
 /// What nodegate does instead of running the agent.
@@ -240,13 +211,49 @@ pub(crate) struct StatusArgs {
 
     /// How to show it: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
     #[arg(short, long, value_name = "text|json", default_value = "text")]
-    pub(crate) output: String,
+    #[arg(value_parser = choice(&[("text", Output::Text), ("json", Output::Json)]))]
+    pub(crate) output: Output,
 
     /// Ask about these checks instead of the default ones, as /health?check= does; they are started if they don't run
     #[arg(long, value_name = "LIST")]
     pub(crate) check: Option<String>,
 
     /// How long all of it may take
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) timeout: String,
+    #[arg(long, value_name = "DURATION")]
+    #[arg(default_value = "2s", value_parser = duration(Duration::from_millis(1)..=Duration::from_hours(1)))]
+    pub(crate) timeout: Duration,
+}
+
+/// How `nodegate status` shows what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
+
+/// A Node's name is a DNS subdomain (RFC 1123); anything else would change the meaning of the field selector.
+fn node_name(value: &str) -> Result<String, &'static str> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let valid = value.len() <= 253
+        && value.chars().all(allowed)
+        && ends_well(value.chars().next())
+        && ends_well(value.chars().last());
+    if valid {
+        Ok(value.to_owned())
+    } else {
+        Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
+    }
+}
+
+fn listen_address(value: &str) -> Result<IpAddr, &'static str> {
+    value.parse().map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7")
+}
+
+fn metrics_addr(value: &str) -> Result<SocketAddr, &'static str> {
+    value.parse().map_err(|_| "takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004")
+}
+
+fn host_root(value: &str) -> Result<HostRoot, &'static str> {
+    HostRoot::new(value)
 }

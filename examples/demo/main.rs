@@ -4,15 +4,15 @@
 
 mod agent;
 mod answer;
+mod balancer;
 mod changes;
 mod cluster;
 mod fleet;
 mod flips;
-mod front;
 mod guide;
 mod haproxy;
 mod kubectl;
-mod place;
+mod node;
 mod probe;
 mod screen;
 mod service;
@@ -21,21 +21,20 @@ mod step;
 mod tour;
 mod traffic;
 
+use crate::balancer::Balancer;
 use crate::cluster::Cluster;
-use crate::fleet::{Ended, Fleet, Seat};
-use crate::front::Front;
+use crate::fleet::{Ended, Fleet, ObservedAgent};
 use crate::kubectl::Kubectl;
 use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
-use clap::error::ErrorKind;
+use nodegate_settings::{BAD_SETTING, HTTP_PORT, number, read};
 use std::error::Error;
 use std::process::ExitCode;
 
 /// Like a program that SIGINT ended: a tour that was not finished has shown nothing.
 const INTERRUPTED: u8 = 130;
-const BAD_ARGUMENT: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -68,28 +67,16 @@ struct Args {
     haproxy: bool,
 
     /// The port of the first agent; the others follow at distances of 10
-    #[arg(long, value_name = "PORT", default_value_t = 25001, value_parser = clap::value_parser!(u16).range(1..=65000), hide = true)]
+    #[arg(long, value_name = "PORT", hide = true)]
+    #[arg(default_value_t = HTTP_PORT, value_parser = number(1..=65_000_u16, "takes a port from 1 to 65000"))]
     base_port: u16,
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            // Nobody is left to tell if stdout is closed.
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            eprintln!("demo: {}; --help lists what there is", line.trim_start_matches("error: "));
-            return ExitCode::from(BAD_ARGUMENT);
-        }
-    };
-    match start(&args) {
-        Ok(code) => code,
-        Err(error) => {
+    let args = read::<Args>(BAD_SETTING).and_then(|(args, wrong)| wrong.ensure_none().map(|()| args));
+    match args.map(|args| start(&args)) {
+        Ok(Ok(code)) | Err(code) => code,
+        Ok(Err(error)) => {
             eprintln!("demo: {error}");
             ExitCode::FAILURE
         }
@@ -104,21 +91,21 @@ fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = Signals::listen()?;
     let kubectl = if args.tour { Some(Kubectl::find().await?) } else { None };
-    let places = place::all(args.base_port);
-    place::free(&places)?;
-    let cluster = Cluster::start(&places, args.tour).await?;
+    let nodes = node::all(args.base_port);
+    node::check_ports_free(&nodes)?;
+    let cluster = Cluster::start(&nodes, args.tour).await?;
     let screen = Screen::new();
-    guide::show(&screen, &cluster, &places, args.tour, args.haproxy).await;
-    let mut fleet = Fleet::start(&places, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
-    let seats = fleet.seats.clone();
-    let mut front =
-        if args.haproxy { Some(Front::start(&places, cluster.dir(), &screen).await?) } else { None };
+    guide::show(&screen, &cluster, &nodes, args.tour, args.haproxy).await;
+    let mut fleet = Fleet::start(&nodes, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
+    let agents = fleet.agents.clone();
+    let mut balancer =
+        if args.haproxy { Some(Balancer::start(&nodes, cluster.dir(), &screen).await?) } else { None };
     let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
         death = fleet.death() => Ended::Died(death),
-        death = lost(front.as_mut()) => Ended::Lost(death),
-        passed = play(kubectl, &cluster, &seats, &screen) => Ended::Played { passed },
+        death = death_of(balancer.as_mut()) => Ended::Lost(death),
+        passed = play(kubectl, &cluster, &agents, &screen) => Ended::Played { passed },
     };
     if let Ended::Died(death) = &ended {
         death.show(&screen);
@@ -126,8 +113,8 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Ended::Lost(death) = &ended {
         screen.line(screen.bold(death));
     }
-    if let Some(front) = front {
-        let unharmed = front.stop(&screen).await;
+    if let Some(balancer) = balancer {
+        let unharmed = balancer.stop(&screen).await;
         if let Ended::Played { passed } = &mut ended {
             *passed &= unharmed;
         }
@@ -144,17 +131,22 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Waits for the end of a balancer, if there is one.
-async fn lost(front: Option<&mut Front>) -> String {
-    match front {
-        Some(front) => front.death().await,
+async fn death_of(balancer: Option<&mut Balancer>) -> String {
+    match balancer {
+        Some(balancer) => balancer.death().await,
         None => std::future::pending().await,
     }
 }
 
 /// Plays the tour; without one, nothing happens by itself.
-async fn play(kubectl: Option<Kubectl>, cluster: &Cluster, seats: &[Seat], screen: &Screen) -> bool {
+async fn play(
+    kubectl: Option<Kubectl>,
+    cluster: &Cluster,
+    agents: &[ObservedAgent],
+    screen: &Screen,
+) -> bool {
     match kubectl {
-        Some(kubectl) => Tour { kubectl, cluster, seats, screen }.play().await,
+        Some(kubectl) => Tour { kubectl, cluster, agents, screen }.play().await,
         None => std::future::pending().await,
     }
 }

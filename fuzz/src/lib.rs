@@ -134,7 +134,7 @@ pub async fn exchange<F: Future<Output = ()>>(bytes: &[u8], serve: impl FnOnce(T
 
 /// A server's app on a Node with these facts, just now read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
-    use nodegate_readiness::{Beats, Timeline};
+    use nodegate_readiness::{Liveness, Timeline};
     use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
     use std::sync::Arc;
     use std::time::Instant;
@@ -150,7 +150,7 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     Arc::new(App::new(AppParts {
         board: Arc::new(board),
         timeline,
-        beats: Arc::new(Beats::new(Moment::default())),
+        liveness: Arc::new(Liveness::new(Moment::default())),
         activator: Arc::new(NoLocalChecks),
         metrics: Arc::new(Metrics::default()),
         version: "1.2.3",

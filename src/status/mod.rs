@@ -5,20 +5,18 @@ mod health;
 mod target;
 mod text;
 
-use crate::args::StatusArgs;
+use crate::args::{Output, StatusArgs};
 use fetch::Answer;
 use health::Health;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::status::Status;
+use nodegate_settings::{Mistakes, UNKNOWN};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use target::Target;
 use text::Text;
-
-/// Nothing is known: what monitoring plugins end with then, for wrong arguments, too.
-pub(crate) const UNKNOWN: u8 = 3;
 
 /// What a list of checks needs in a query.
 const LIST: &AsciiSet =
@@ -40,25 +38,18 @@ struct Told {
 }
 
 /// Asks, shows, and gives the exit code.
-pub(crate) fn run(args: &StatusArgs) -> ExitCode {
-    let question = match Question::parse(args) {
-        Ok(question) => question,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                eprintln!("nodegate: {mistake}");
-            }
-            return ExitCode::from(UNKNOWN);
-        }
-    };
+pub(crate) fn run(args: &StatusArgs, mut wrong: Mistakes) -> Result<ExitCode, ExitCode> {
+    let question = Question::new(args, &mut wrong);
+    wrong.ensure_none()?;
     match question.ask() {
         Ok(told) => {
             // Nobody is left to tell if stdout is closed; the exit code still says it.
             let _ = stdout().write_all(&told.text).and_then(|()| stdout().flush());
-            ExitCode::from(exit_code(told.verdict))
+            Ok(ExitCode::from(exit_code(told.verdict)))
         }
         Err(error) => {
             eprintln!("nodegate: http://{}: {error}", question.target);
-            ExitCode::from(UNKNOWN)
+            Err(ExitCode::from(UNKNOWN))
         }
     }
 }
@@ -74,39 +65,18 @@ fn exit_code(verdict: Option<Verdict>) -> u8 {
 }
 
 impl Question {
-    fn parse(args: &StatusArgs) -> Result<Self, Vec<String>> {
+    fn new(args: &StatusArgs, wrong: &mut Mistakes) -> Self {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let target = Target::choose(args.addr.as_deref(), env);
-        let json = match args.output.as_str() {
-            "text" => Ok(false),
-            "json" => Ok(true),
-            other => Err(format!("--output {other:?}: takes text or json")),
+        let target = Target::choose(args.addr.as_deref(), env).unwrap_or_else(|line| {
+            wrong.line(line);
+            Target::default()
+        });
+        let path = match &args.check {
+            Some(list) => format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
+            None => "/status.json".to_owned(),
         };
-        let timeout = match humantime::parse_duration(&args.timeout) {
-            Ok(timeout) if (Duration::from_millis(1)..=Duration::from_hours(1)).contains(&timeout) => {
-                Ok(timeout)
-            }
-            _ => Err(format!(
-                "--timeout {:?}: takes a duration from 1ms to 1h, e.g. 500ms or 2s",
-                args.timeout
-            )),
-        };
-        let path = args
-            .check
-            .as_ref()
-            .map(|list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)));
-        match (target, json, timeout) {
-            (Ok(target), Ok(json), Ok(timeout)) => Ok(Self {
-                target,
-                about_checks: path.is_some(),
-                path: path.unwrap_or_else(|| "/status.json".to_owned()),
-                json,
-                timeout,
-            }),
-            (target, json, timeout) => {
-                Err([target.err(), json.err(), timeout.err()].into_iter().flatten().collect())
-            }
-        }
+        let (about_checks, json) = (args.check.is_some(), args.output == Output::Json);
+        Self { target, path, about_checks, json, timeout: args.timeout }
     }
 
     fn ask(&self) -> Result<Told, String> {

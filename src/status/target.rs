@@ -1,11 +1,10 @@
 //! The address of the agent to ask.
 
+use crate::args::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
+use nodegate_settings::HTTP_PORT;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-
-/// The port of an agent that was told none.
-const DEFAULT_PORT: u16 = 25001;
 
 const TAKES: &str =
     "takes HOST, HOST:PORT or http://HOST:PORT, e.g. 10.0.0.11, [fd00::7]:25001 or worker-1:25001";
@@ -17,27 +16,33 @@ pub(crate) struct Target {
     pub(crate) port: u16,
 }
 
+impl Default for Target {
+    fn default() -> Self {
+        Self { host: Ipv4Addr::LOCALHOST.to_string(), port: HTTP_PORT }
+    }
+}
+
 impl Target {
     /// The address that was asked for, or else that of the agent on this machine, by the settings that it has from the
     /// environment. The error is a line for the user.
     pub(crate) fn choose(asked: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let port = match env("LISTEN_PORT").map(|port| (port.parse(), port)) {
-            None => Ok(DEFAULT_PORT),
+        let port = match env(LISTEN_PORT).map(|port| (port.parse(), port)) {
+            None => Ok(HTTP_PORT),
             Some((Ok(port @ 1..), _)) => Ok(port),
             Some((_, port)) => {
-                Err(format!("LISTEN_PORT {port:?}: is no port to ask; give --addr with a port"))
+                Err(format!("{LISTEN_PORT} {port:?}: is no port to ask; give --addr with a port"))
             }
         };
         if let Some(asked) = asked {
             return Self::parse(asked, port)
                 .map_err(|error| error.unwrap_or(format!("--addr {asked:?}: {TAKES}")));
         }
-        let named = ["NODEGATE_METRICS_ADDR", "NODEGATE_LISTEN_ADDRESS"].into_iter().find_map(|name| {
+        let named = [METRICS_ADDR, LISTEN_ADDRESS].into_iter().find_map(|name| {
             // All addresses of both families: IPv4's loopback is one of them even where there is no IPv6.
             env(name).filter(|value| value != "::").map(|value| (name, value))
         });
         let Some((name, value)) = named else {
-            return Ok(Self { host: Ipv4Addr::LOCALHOST.to_string(), port: port? });
+            return Ok(Self { port: port?, ..Self::default() });
         };
         Self::parse(&value, port).map_err(|error| error.unwrap_or(format!("{name} {value:?}: {TAKES}")))
     }

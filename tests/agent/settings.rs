@@ -1,18 +1,12 @@
 //! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
 
-use std::process::{Command, Output};
+use nodegate_testbed::agent::run;
+use std::process::Output;
 
+/// A setting that is taken by mistake starts an agent.
 fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
-    // A setting that is taken by mistake starts an agent, which would run forever.
-    Command::new("/usr/bin/timeout")
-        .args(["30", env!("CARGO_BIN_EXE_nodegate")])
-        .args(args)
-        .env_clear()
-        .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")
-        .env("LISTEN_PORT", "0")
-        .envs(env.iter().copied())
-        .output()
-        .unwrap()
+    let own = [("NODEGATE_LISTEN_ADDRESS", "127.0.0.1"), ("LISTEN_PORT", "0")];
+    run(args, &[&own, env].concat())
 }
 
 fn stderr(output: &Output) -> String {
@@ -111,12 +105,17 @@ fn all_mistakes_are_named_in_one_go() {
 /// What a template renders for a value that it was not given.
 #[test]
 fn an_empty_variable_is_one_that_is_not_set() {
-    let lists = ["NODEGATE_CHECK", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK", "NODEGATE_CHECKS"];
-    let others = ["NODEGATE_WATCH_SERVICE", "NODEGATE_ALLOW_FROM", "NODEGATE_METRICS_ADDR", "RUST_LOG"];
-    let empty: Vec<(&str, &str)> = lists.into_iter().chain(others).map(|name| (name, "")).collect();
+    let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
+    let empty: Vec<_> =
+        help.split("[env: ").skip(1).map(|text| (text.split_once('=').unwrap().0, "")).collect();
+    assert!(empty.len() > 20, "{empty:?}");
     refuses(&["--stale-after=x"], &empty, &["--stale-after"]);
-    let ended: Vec<(&str, &str)> = lists.into_iter().take(3).map(|name| (name, ";")).collect();
+    let lists = ["NODEGATE_CHECK", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
+    let ended: Vec<(&str, &str)> = lists.into_iter().map(|name| (name, ";")).collect();
     refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
+    // An option is given by somebody: only what has no default may be left empty.
+    refuses(&["--listen-port="], &[], &["--listen-port", "LISTEN_PORT", "1 to 65535"]);
+    refuses(&["--stale-after=x", "--metrics-addr=", "--allow-from=", "--checks="], &[], &["--stale-after"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +19,12 @@ pub struct HostRoot(PathBuf);
 impl Default for HostRoot {
     fn default() -> Self {
         Self(PathBuf::from("/"))
+    }
+}
+
+impl fmt::Display for HostRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
     }
 }
 

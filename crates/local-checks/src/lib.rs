@@ -37,7 +37,7 @@ pub use options::{OptionKey, Options};
 pub use own::{BadOwnCheck, OwnChecks};
 pub use probe::{Probe, Run};
 pub use probes::Probes;
-pub use registry::{Constructor, Context, Definition};
+pub use registry::{Constructor, Context, DEFAULT_TIMEOUT, Definition};
 pub use runner::Runner;
 pub use settings::{BadCheckSettings, Settings};
 pub use timing::Timing;

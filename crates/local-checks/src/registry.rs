@@ -17,9 +17,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// A component that crashed refuses the connection at once; the timeout is only for one that hangs or starves. Five
 /// seconds is what `okd_router_1936` is documented with, and it takes a node out for being stuck, not for being busy.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) const USUAL: Timing = Timing::new(INTERVAL, TIMEOUT);
+pub(crate) const USUAL: Timing = Timing::new(INTERVAL, DEFAULT_TIMEOUT);
 
 /// Every check, in the order in which they are listed to people.
 static KNOWN: &[Definition] = &[
@@ -95,7 +95,11 @@ mod tests {
     fn every_check_can_be_made_when_nothing_is_set() {
         let (host, options) = (HostRoot::default(), Options::default());
         for definition in KNOWN {
-            (definition.constructor.new)(&Context { host: &host, options: &options, timeout: TIMEOUT });
+            (definition.constructor.new)(&Context {
+                host: &host,
+                options: &options,
+                timeout: DEFAULT_TIMEOUT,
+            });
         }
     }
 }

@@ -101,7 +101,7 @@ fn metrics(code: &str) -> impl Iterator<Item = &str> {
 /// Searched for in what a fresh agent says: it names also those of which nothing was counted yet.
 #[test]
 fn every_metric_that_is_named_exists() {
-    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/golden/metrics.txt"];
+    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
     let golden =
         golden.map(|file| std::fs::read_to_string(format!("{}/{file}", pages::root())).unwrap()).concat();
     let mut found = 0;

@@ -1,13 +1,15 @@
-//! The manifests as tests read them, and the agent's settings as its source has them.
+//! The manifests as tests read them, and the agent's settings as its parser has them.
 
+use crate::agent_args::Args;
+use clap::CommandFactory;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use nodegate_testbed::programs::run;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -20,18 +22,20 @@ pub(crate) fn install() -> Manifests {
 
 /// What `kubectl kustomize` makes of the base with these lines on top.
 pub(crate) fn overlay(lines: &str) -> Manifests {
+    Manifests::parse(&render(&format!("resources: [manifests/base]\n{lines}\n")))
+}
+
+/// What it makes of this kustomization at the top of the repository.
+pub(crate) fn render(kustomization: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     // kustomize takes no absolute paths to other directories, but it follows links.
     std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    let kustomization = format!("resources: [manifests/base]\n{lines}\n");
     fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
-    Manifests::parse(&kustomize(directory.path()))
+    kustomize(directory.path())
 }
 
 pub(crate) fn kustomize(directory: &Path) -> String {
-    let output = Command::new("kubectl").arg("kustomize").arg(directory).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    run(&format!("kubectl kustomize {}", directory.display()))
 }
 
 impl Manifests {
@@ -118,22 +122,17 @@ impl Json for Value {
     }
 }
 
-/// The environment variables of the agent with their defaults, as src/args.rs has them.
+/// The environment variables of the agent with their defaults.
 pub(crate) struct Settings(Vec<(String, String)>);
 
 impl Settings {
     pub(crate) fn read() -> Self {
-        let source = fs::read_to_string(format!("{ROOT}/src/args.rs")).unwrap();
-        let quoted = |after: &str, text: &str| {
-            let (_, rest) = text.split_once(after)?;
-            rest.split('"').next().map(str::to_owned)
+        let setting = |arg: &clap::Arg| {
+            let name = arg.get_env()?.to_str()?.to_owned();
+            let default = arg.get_default_values().first().and_then(|value| value.to_str());
+            Some((name, default.unwrap_or_default().to_owned()))
         };
-        let setting = |attribute: &str| {
-            let attribute = attribute.split("pub(crate)").next()?;
-            let name = quoted("env = \"", attribute)?;
-            Some((name, quoted("default_value = \"", attribute).unwrap_or_default()))
-        };
-        Self(source.split("#[arg(").skip(1).filter_map(setting).collect())
+        Self(Args::command().get_arguments().filter_map(setting).collect())
     }
 
     pub(crate) fn default_of(&self, name: &str) -> Option<&str> {

@@ -1,0 +1,346 @@
+//! What one client may do without costing another anything.
+
+use crate::scenario::{Client, DEADLINE, Response, Scenario, eventually};
+use nodegate_readiness::CheckId;
+use nodegate_server::{Activate, Limits, ServeOptions};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+#[test]
+fn connections_are_kept_and_closed_as_asked() {
+    let server = Scenario::default().serve();
+    let mut kept = server.connect();
+    for _ in 0..3 {
+        let response = kept.ask("/health");
+        assert_eq!((response.status, response.version.as_str()), (200, "HTTP/1.1"));
+    }
+    kept.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let response = Response::parse(&kept.read_to_close());
+    assert_eq!(response.header("connection"), Some("close"));
+
+    let mut old = server.connect();
+    for _ in 0..2 {
+        old.send("GET /nodecheck HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        let response = old.response();
+        assert_eq!(
+            (response.version.as_str(), response.header("connection")),
+            ("HTTP/1.0", Some("keep-alive"))
+        );
+    }
+    old.send("GET /nodecheck HTTP/1.0\r\n\r\n");
+    assert!(old.read_to_close().ends_with(b"OK"));
+}
+
+#[test]
+fn requests_may_come_in_pieces_or_in_one_go() {
+    let server = Scenario::default().serve();
+    let mut client = server.connect();
+    for byte in b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n" {
+        client.send([*byte]);
+    }
+    assert_eq!(client.response().body, "OK");
+    client.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\nGET /nodename HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().body, "OK");
+    assert_eq!(client.response().body, "Node: \"node-a\"");
+}
+
+#[test]
+fn a_client_that_has_finished_sending_still_gets_its_answer() {
+    let server = Scenario::default().serve();
+    let mut client = server.connect();
+    client.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.finish_sending();
+    assert!(client.read_to_close().ends_with(b"OK"));
+}
+
+#[test]
+fn a_body_is_not_read() {
+    let server = Scenario::default().serve();
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        let mut client = server.connect();
+        client
+            .send(format!("POST /health HTTP/1.1\r\nHost: a\r\n{expect}Content-Length: 1000000000\r\n\r\n"));
+        client.send(vec![b'x'; 64 * 1024]);
+        let response = client.response();
+        assert_eq!((response.status, response.header("connection")), (405, Some("close")));
+        client.finish_sending();
+        assert!(client.is_closed());
+    }
+    let mut client = server.connect();
+    client.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    assert_eq!(client.response().body, "OK");
+    client.finish_sending();
+    assert!(client.is_closed());
+}
+
+#[test]
+fn what_follows_the_last_request_does_not_cost_its_answer() {
+    let server = Scenario::default().serve();
+    let mut request = b"GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_vec();
+    request.resize(10_000, b'x');
+    for _ in 0..20 {
+        let mut client = server.connect();
+        client.send(&request);
+        assert!(client.read_to_close().ends_with(b"OK"));
+    }
+}
+
+#[test]
+fn a_body_that_never_comes_is_not_waited_for() {
+    let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Scenario::default().serve_within(limits);
+    let mut client = server.connect();
+    client.send("POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    assert_eq!(client.response().status, 405);
+    // It neither ends nor sends: without a bound the server would wait for it.
+    assert!(client.is_closed());
+}
+
+#[test]
+fn heads_are_limited() {
+    let server = Scenario::default().serve();
+    for request in [
+        format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(9000)),
+        format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(9000)),
+        format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(100_000)),
+        format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(500)),
+    ] {
+        let mut client = server.connect();
+        client.send(&request);
+        client.finish_sending();
+        let response = Response::parse(&client.read_to_close());
+        assert_eq!(response.status, 431, "{}", &request[..20]);
+    }
+    let mut fits = server.connect();
+    fits.send(format!("GET /nodecheck HTTP/1.0\r\nX: {}\r\n\r\n", "a".repeat(8000)));
+    assert!(fits.read_to_close().ends_with(b"OK"));
+}
+
+#[test]
+fn garbage_ends_its_own_connection_and_no_other() {
+    let server = Scenario::default().serve();
+    let mut witness = server.connect();
+    assert_eq!(witness.ask("/nodecheck").body, "OK");
+    let tls_hello = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\x5c\x1f\r\n\r\n".as_slice();
+    let nul = [0; 512];
+    let garbage: [&[u8]; 11] = [
+        tls_hello,
+        &nul,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\r\n\r\n\r\n\xff\xfe",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"GET /h\x00ealth HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        b"",
+    ];
+    for bytes in garbage {
+        let mut client = server.connect();
+        client.send(bytes);
+        client.finish_sending();
+        let answer = String::from_utf8(client.read_to_close()).unwrap();
+        let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 ");
+        assert!(refused || answer.is_empty(), "{bytes:?}: {answer}");
+        assert_eq!(witness.ask("/nodecheck").body, "OK");
+    }
+}
+
+#[test]
+fn slow_heads_are_cut_and_kept_connections_are_not() {
+    let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Scenario::default().serve_within(limits);
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+    let mut silent = server.connect();
+    let mut started = server.connect();
+    started.send("GET /health HTT");
+    let mut second = server.connect();
+    assert_eq!(second.ask("/nodecheck").body, "OK");
+    second.send("GET /health HTTP/1.1\r\nHost");
+    // Their ends show that much more than the header timeout has passed for the kept one too.
+    for late in [&mut silent, &mut started, &mut second] {
+        assert!(late.is_closed());
+    }
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+}
+
+#[test]
+fn idle_connections_are_closed_after_the_idle_timeout() {
+    let limits = Limits { idle_timeout: Duration::from_millis(100), ..Limits::default() };
+    let server = Scenario::default().serve_within(limits);
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+    assert!(kept.is_closed());
+}
+
+/// Holds checks until the test lets them go.
+struct Gate(Semaphore);
+
+impl Activate for Gate {
+    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async { drop(self.0.acquire().await) })
+    }
+}
+
+fn gated() -> (Arc<Gate>, Scenario) {
+    let gate = Arc::new(Gate(Semaphore::new(0)));
+    let activator = Arc::clone(&gate) as Arc<dyn Activate>;
+    (gate, Scenario { local: vec!["kubelet"], activator, ..Scenario::default() })
+}
+
+fn metric(client: &mut Client, name: &str) -> u64 {
+    let text = client.ask("/metrics").body;
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
+    let (gate, scenario) = gated();
+    let server = scenario.serve_within(Limits { connections: 4, ..Limits::default() });
+    let mut observer = server.connect();
+    let mut busy = server.connect();
+    busy.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
+    assert!(eventually(|| metric(&mut observer, "nodegate_connections") == 2));
+    let mut silent = server.connect();
+    assert!(eventually(|| metric(&mut observer, "nodegate_connections") == 3));
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+    assert_eq!(metric(&mut observer, "nodegate_connections"), 4);
+
+    let mut newest = server.connect();
+    assert_eq!(newest.ask("/nodecheck").body, "OK");
+    assert!(silent.is_closed(), "it has been idle since it was accepted, longer than the kept one");
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+    assert_eq!(metric(&mut observer, "nodegate_connections_evicted_total"), 1);
+    gate.0.add_permits(1);
+    assert_eq!(
+        Response::parse(&busy.read_to_close()).status,
+        503,
+        "the busy one is older than all and was left alone"
+    );
+}
+
+#[test]
+fn a_quarter_of_the_places_may_wait() {
+    let (gate, scenario) = gated();
+    let server = scenario.serve_within(Limits { connections: 8, ..Limits::default() });
+    let ask = || {
+        let mut client = server.connect();
+        client.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
+        client.0.set_nonblocking(true).unwrap();
+        client
+    };
+    let clients: Vec<Client> = (0..5).map(|_| ask()).collect();
+    let answered = || clients.iter().filter(|client| client.0.peek(&mut [0]).is_ok()).count();
+    assert!(eventually(|| answered() == 3), "two of eight places may wait");
+    gate.0.add_permits(1);
+    assert!(eventually(|| answered() == 5));
+}
+
+#[test]
+fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
+    let server = Scenario::default().serve_within(Limits { connections: 64, ..Limits::default() });
+    let idle: Vec<Client> = (0..500).map(|_| server.connect()).collect();
+    for _ in 0..50 {
+        assert_eq!(server.get("/health").status, 200);
+    }
+    drop(idle);
+}
+
+/// Never in the way of a test on a slow machine.
+const PATIENT: Limits = Limits {
+    connections: 1024,
+    header_timeout: DEADLINE,
+    idle_timeout: DEADLINE,
+    drain_timeout: Duration::from_mins(1),
+};
+
+#[test]
+fn a_shutdown_lets_requests_finish_and_tells_kept_connections_to_close() {
+    let (gate, scenario) = gated();
+    let mut server = scenario.serve_within(PATIENT);
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/readyz").status, 200);
+    let mut busy = server.connect();
+    busy.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(eventually(|| metric(&mut kept, "nodegate_connections") == 2));
+    server.stop();
+    assert!(eventually(|| std::net::TcpStream::connect(server.address).is_err()), "no new connections");
+    let last = kept.ask("/readyz");
+    assert_eq!((last.status, last.header("connection")), (503, Some("close")));
+    assert!(kept.is_closed());
+    gate.0.add_permits(1);
+    assert_eq!(busy.response().status, 503);
+    assert!(server.ended());
+}
+
+#[test]
+fn a_shutdown_takes_what_the_kernel_has_accepted_already() {
+    let mut server = Scenario::default().serve_within(PATIENT);
+    let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+    server.stop();
+    for client in &mut clients {
+        client.send("GET /nodecheck HTTP/1.0\r\n\r\n");
+        assert!(client.read_to_close().ends_with(b"OK"));
+    }
+    assert!(server.ended());
+}
+
+#[test]
+fn a_shutdown_is_bounded() {
+    let (_gate, scenario) = gated();
+    let mut server =
+        scenario.serve_within(Limits { drain_timeout: Duration::from_millis(200), ..Limits::default() });
+    let mut hanging = server.connect();
+    hanging.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("/nodecheck").body, "OK");
+    server.stop();
+    assert!(server.ended());
+    assert!(idle.is_closed() && hanging.is_closed());
+}
+
+#[test]
+fn it_serves_on_a_multi_thread_runtime_too() {
+    let world = Scenario::default().build();
+    let listener = nodegate_server::bind(None, 0).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let app = Arc::new(world.app);
+    let served =
+        runtime.spawn(nodegate_server::serve(listener, app, ServeOptions::default(), std::future::pending()));
+    for _ in 0..20 {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET /nodecheck HTTP/1.0\r\n\r\n").unwrap();
+        assert!(std::io::read_to_string(stream).unwrap().ends_with("OK"));
+    }
+    assert!(!served.is_finished());
+}
+
+#[test]
+fn a_client_that_never_reads_its_answers_is_closed_like_an_idle_one() {
+    let timeout = Duration::from_secs(1);
+    let server = Scenario::default().serve_within(Limits { idle_timeout: timeout, ..Limits::default() });
+    let mut deaf = server.connect().0;
+    deaf.set_nonblocking(true).unwrap();
+    let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let mut sent = 0;
+    let mut go_on = || {
+        while let Ok(wrote) = std::io::Write::write(&mut deaf, &requests[sent % requests.len()..]) {
+            sent += wrote;
+        }
+    };
+    let connections = || metric(&mut server.connect(), "nodegate_connections");
+    go_on();
+    assert_eq!(connections(), 2, "with the one that asks for the number");
+    assert!(eventually(|| {
+        go_on();
+        connections() == 1
+    }));
+}

@@ -1,0 +1,48 @@
+//! Out of file descriptors. The limit is the process's, so that this has a process of its own.
+
+use crate::scenario::{HangingChecks, Scenario, eventually};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::env::current_exe;
+use std::fs::File;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+#[test]
+fn accepting_goes_on_when_descriptors_come_back() {
+    let story = "descriptors::in_a_process_of_its_own";
+    let ran = Command::new(current_exe().unwrap()).args(["--ignored", "--exact", story]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "started by the other test"]
+fn in_a_process_of_its_own() {
+    let hangs = Arc::new(HangingChecks::default());
+    let server = Scenario { local: vec!["kubelet"], activator: hangs.clone(), ..Scenario::default() }.serve();
+    let mut idle = server.connect();
+    assert_eq!(idle.ask("/nodecheck").body, "OK");
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..limit }).unwrap();
+    let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+
+    // The client takes the last descriptor, so the server must close an idle connection to get one.
+    hoard.pop();
+    let mut waits = server.connect();
+    assert_eq!(waits.ask("/nodecheck").body, "OK");
+    assert!(idle.is_closed());
+
+    // Now there is no idle connection left to close, only a descriptor to wait for.
+    waits.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        eventually(|| hangs.started.load(Ordering::SeqCst)),
+        "until its request is read it is an idle one"
+    );
+    drop(idle);
+    let mut late = server.connect();
+    late.send("GET /nodecheck HTTP/1.0\r\n\r\n");
+    drop(hoard);
+    assert!(late.read_to_close().ends_with(b"OK"));
+    assert_eq!(waits.response().status, 503);
+}

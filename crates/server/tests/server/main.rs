@@ -1,0 +1,16 @@
+//! The server from the outside: a board in a chosen state, and clients that speak bytes.
+
+#[cfg(test)]
+mod agent_check;
+#[cfg(test)]
+mod allocations;
+#[cfg(test)]
+mod connections;
+#[cfg(test)]
+mod descriptors;
+#[cfg(test)]
+mod metrics;
+#[cfg(test)]
+mod routes;
+#[cfg(test)]
+mod scenario;

@@ -1,0 +1,174 @@
+//! All of /metrics against a golden file, and against promtool.
+
+use crate::scenario::{Running, Scenario, cordoned, local_result, ready};
+use nodegate_readiness::Outcome;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/golden/metrics.txt");
+
+/// Values that differ from run to run.
+const VOLATILE: [&str; 3] = ["process_", "nodegate_cache_age_seconds", "nodegate_check_age_seconds"];
+
+fn scenario() -> Running {
+    let server = Scenario { local: vec!["kubelet", "http:a\"b\\c", "idle"], ..Scenario::default() }.serve();
+    let catalog = server.board.catalog();
+    let (kubelet, odd) = (catalog.find("kubelet").unwrap(), catalog.find("http:a\"b\\c").unwrap());
+    let now = server.now();
+    server.board.set_local(kubelet, Some(local_result(Outcome::Pass, now)), now, SystemTime::now());
+    let fail = Outcome::fail("refused");
+    server.board.set_local(odd, Some(local_result(fail, now)), now, SystemTime::now());
+    server.set_node(cordoned());
+    server.set_node(ready());
+    server.set_node(cordoned());
+    server
+}
+
+fn masked(text: &str) -> String {
+    let mask = |line: &str| match line.rsplit_once(' ') {
+        Some((series, _)) if VOLATILE.iter().any(|name| series.starts_with(name)) => format!("{series} #\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(mask).collect()
+}
+
+#[test]
+fn the_whole_output() {
+    let server = scenario();
+    server.get("/health");
+    server.get("/health?drain=418");
+    server.get("/bogus/and/more");
+    let response = server.get("/metrics");
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let found = masked(&response.body);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &found).unwrap();
+    }
+    let golden = std::fs::read_to_string(GOLDEN).unwrap();
+    assert_eq!(found, golden, "if that is meant: UPDATE_GOLDEN=1 cargo test -p nodegate-server metrics");
+}
+
+#[test]
+fn promtool_finds_nothing() {
+    let server = scenario();
+    let text = server.get("/metrics").body;
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed; `make test` does it");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}\n{text}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn open_metrics_when_asked() {
+    let server = scenario();
+    let mut client = server.connect();
+    // What Prometheus 2.53 sends.
+    client.send(
+        "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5,\
+         application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n\r\n",
+    );
+    let response = client.response();
+    let kind = response.header("content-type");
+    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(response.body.ends_with("\n# EOF\n"));
+    assert!(
+        response.body.contains("# TYPE nodegate_flips counter\nnodegate_flips_total{"),
+        "{}",
+        response.body
+    );
+    assert!(response.body.contains("# TYPE nodegate_build info\n"));
+    assert!(response.body.contains("# UNIT nodegate_cache_age_seconds seconds\n"));
+    assert!(response.body.contains("# UNIT process_resident_memory_bytes bytes\n"));
+}
+
+#[test]
+fn the_format_is_the_one_that_the_scraper_reads() {
+    let server = scenario();
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    for (accept, expected) in [
+        // Prometheus 2.42 and 3.5, and a browser.
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+             text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            open_metrics,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+             text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            open_metrics,
+        ),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", text),
+        ("Application/OpenMetrics-Text", open_metrics),
+        ("application/openmetrics-text; version=\"1.0.0\"", open_metrics),
+        ("application/openmetrics-text;version=0.0.1,text/plain;q=0.5", text),
+        ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", text),
+        ("application/openmetrics-text;q=0,text/plain", text),
+        ("application/openmetrics-textual", text),
+        ("\"", text),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n"));
+        let response = client.response();
+        assert_eq!(response.header("content-type"), Some(expected), "{accept}");
+        assert_eq!(response.body.ends_with("\n# EOF\n"), expected == open_metrics, "{accept}");
+    }
+}
+
+/// Whatever is asked, from whoever may reach the port: the series of the requests are among those of the closed sets.
+#[test]
+fn hostile_requests_make_no_series() {
+    let server = scenario();
+    let before = series(&server.get("/metrics").body);
+    for n in 0..200 {
+        server.get(&format!("/bogus/{n}?check=x{n}"));
+        server.get(&format!("/health?check=bogus{n},http:evil{n}"));
+        server.get(&format!("/health?drain={}", 200 + n * 2));
+        server.get(&format!("/services/ns{n}/name{n}"));
+        server.get(&format!("/metrics?{n}"));
+        let mut client = server.connect();
+        client.send(format!("BOGUS{n} /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client.response();
+    }
+    let after = series(&server.get("/metrics").body);
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.iter().all(|name| name.starts_with("nodegate_http_requests_total{path=")), "{new:#?}");
+    assert!(!new.iter().any(|name| name.contains("bogus") || name.contains("evil")), "{new:#?}");
+    // One for each kind of answer that was given, and far below the hundred of the closed sets.
+    assert!((5..=20).contains(&new.len()), "{new:#?}");
+}
+
+fn series(text: &str) -> BTreeSet<String> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples.filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn other_crates_add_their_own_families() {
+    use nodegate_server::prometheus_client::metrics::counter::Counter;
+    let mut world = Scenario::default().build();
+    let counter: Counter = Counter::default();
+    world.app.registry_mut().register("watch_events", "Events", counter.clone());
+    counter.inc();
+    let app = std::sync::Arc::new(world.app);
+    let request = http::Request::get("/metrics").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let body = runtime.block_on(async {
+        let response = app.respond(request, app.now()).await.unwrap();
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes()
+    });
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    assert!(
+        text.contains("# TYPE nodegate_watch_events_total counter\nnodegate_watch_events_total 1\n"),
+        "{text}"
+    );
+}

@@ -1,0 +1,317 @@
+//! Every route, as a load balancer, a kubelet, a Prometheus and a person see it.
+
+use crate::scenario::{
+    HangingChecks, PAST, Response, Running, Scenario, cordoned, facts, local_result, ready,
+};
+use nodegate_readiness::check::KUBE_PROXY;
+use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome, Reason};
+use nodegate_server::Activate;
+use std::future::{Future, ready as done};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+const READY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
+
+#[test]
+fn health_follows_the_node() {
+    let server = Scenario::default().serve();
+    let response = server.get("/health");
+    assert_eq!((response.status, response.body.as_str()), (200, READY));
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    assert!(response.header("date").is_some());
+
+    server.set_node(facts(ConditionStatus::False, "KubeletNotReady"));
+    let response = server.get("/health");
+    assert_eq!(response.status, 503);
+    assert!(response.body.contains(r#""passed":false,"reason":"KubeletNotReady""#), "{}", response.body);
+
+    server.set_node(ready());
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn draining_has_the_status_that_the_caller_asks_for() {
+    let server = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.serve();
+    assert_eq!(server.get("/health").status, 503);
+    assert!(server.get("/health").body.starts_with(r#"{"status":"not-ready""#));
+    for code in [404, 200, 299, 599] {
+        let response = server.get(&format!("/health?drain={code}"));
+        assert_eq!(response.status, code);
+        assert!(response.body.starts_with(r#"{"status":"draining""#), "{}", response.body);
+    }
+    // 204 and 304 have no body by definition.
+    assert_eq!(server.get("/health?drain=204").body, "");
+    let refused = server.get("/health?drain=99");
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("takes an HTTP status"), "{}", refused.body);
+    assert_eq!(server.get("/nodecheck?drain=200").body, "Down");
+}
+
+#[test]
+fn queries_are_read_as_documented() {
+    let server = Scenario::default().serve();
+    let unknown = server.get("/health?check=bogus");
+    assert_eq!(unknown.status, 503);
+    assert!(
+        unknown
+            .body
+            .contains(r#"{"name":"bogus","passed":false,"reason":"Unknown check: bogus","duration_ms":0}"#)
+    );
+    let both = server.get("/health?check=node%5Fready,,custom_conditions&check=node_ready");
+    assert_eq!(both.status, 200);
+    assert_eq!(both.body.matches("\"name\"").count(), 2);
+    let names: Vec<String> = (0..33).map(|n| format!("c{n}")).collect();
+    assert_eq!(server.get(&format!("/health?check={}", names.join(","))).status, 400);
+    assert_eq!(server.get(&format!("/health?{}", "a".repeat(2049))).status, 400);
+    assert_eq!(server.get("/health?").body, READY);
+}
+
+#[test]
+fn a_stale_cache_fails_open_and_says_so() {
+    let server = Scenario {
+        node: Node::Present(facts(ConditionStatus::False, "KubeletNotReady")),
+        proof: Some(Duration::from_secs(16)),
+        ..Scenario::default()
+    }
+    .serve();
+    let response = server.get("/health");
+    assert_eq!(response.status, 200);
+    assert!(response.body.contains(r#""passed":true,"stale":true"#), "{}", response.body);
+    assert!(server.get("/metrics").body.contains("\nnodegate_fail_open_total 1\n"));
+    server.board.prove(server.now());
+    assert_eq!(server.get("/health").status, 503);
+}
+
+#[test]
+fn without_a_node_name_everything_that_needs_it_is_a_500() {
+    let server = Scenario { node_name: None, ..Scenario::default() }.serve();
+    for target in ["/health", "/health?check=bogus", "/nodename"] {
+        let response = server.get(target);
+        assert_eq!(response.status, 500, "{target}");
+        assert!(response.body.contains("spec.nodeName"), "{}", response.body);
+    }
+    let response = server.get("/nodecheck");
+    assert_eq!((response.status, response.body.as_str()), (500, "Down"));
+    assert_eq!(server.get("/readyz").status, 503);
+    assert_eq!(server.get("/livez").status, 200);
+    assert_eq!(server.get("/status.json").status, 200);
+    assert!(server.get("/").body.contains("misconfigured"));
+}
+
+#[test]
+fn plain_words_for_simple_balancers() {
+    let server = Scenario::default().serve();
+    let up = server.get("/nodecheck");
+    assert_eq!((up.status, up.body.as_str()), (200, "OK"));
+    assert_eq!(up.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(server.get("/nodename").body, "Node: \"node-a\"");
+    server.set_node(cordoned());
+    let down = server.get("/nodecheck");
+    assert_eq!((down.status, down.body.as_str()), (503, "Down"));
+    assert_eq!(server.get("/nodecheck?drain=x").status, 400);
+}
+
+#[test]
+fn methods() {
+    let server = Scenario::default().serve();
+    for target in ["/health", "/nodecheck", "/nodename", "/livez", "/readyz", "/status.json", "/", "/bogus"] {
+        let get = server.get(target);
+        let head = server.request("HEAD", target);
+        assert_eq!((head.status, head.body.as_str()), (get.status, ""), "{target}");
+        assert_eq!(head.header("content-type"), get.header("content-type"), "{target}");
+        if !matches!(target, "/status.json" | "/") {
+            // Those two hold ages, which may grow by a digit.
+            assert_eq!(head.header("content-length"), get.header("content-length"), "{target}");
+        }
+        assert!(head.header("content-length").is_some(), "{target}");
+        assert_eq!(server.request("OPTIONS", target).header("allow"), Some("GET, HEAD, OPTIONS"));
+        for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"] {
+            let refused = server.request(method, target);
+            assert_eq!(refused.status, 405, "{method} {target}");
+            assert_eq!(refused.header("allow"), Some("GET, HEAD, OPTIONS"));
+            assert_eq!(refused.header("cache-control"), Some("no-store"));
+        }
+    }
+}
+
+#[test]
+fn haproxys_default_check_sees_the_node() {
+    let server = Scenario::default().serve();
+    let ask = |line: &str| {
+        let mut client = server.connect();
+        client.send(format!("{line}\r\n\r\n"));
+        Response::parse(&client.read_to_close())
+    };
+    for line in ["OPTIONS / HTTP/1.0", "OPTIONS * HTTP/1.0"] {
+        let response = ask(line);
+        assert_eq!((response.status, response.body.as_str()), (200, READY), "{line}");
+        assert_eq!(response.version, "HTTP/1.0");
+    }
+    server.set_node(cordoned());
+    assert_eq!(ask("OPTIONS / HTTP/1.0").status, 503);
+    assert_eq!(ask("OPTIONS /?drain=404 HTTP/1.0").status, 404);
+}
+
+#[test]
+fn livez_says_no_when_a_loop_is_stuck() {
+    let server = Scenario { loops: Duration::from_secs(31), ..Scenario::default() }.serve();
+    let response = server.get("/livez");
+    assert_eq!(response.status, 503);
+    assert!(response.body.starts_with("the watch task has been stuck for 3"), "{}", response.body);
+    assert_eq!(server.get("/readyz").status, 200);
+    assert!(Duration::from_secs(31) < PAST);
+}
+
+#[test]
+fn unknown_paths() {
+    let server = Scenario::default().serve();
+    for target in
+        ["/bogus", "/health/", "/healthz", "/../etc/passwd", "//", "/services/a/b", "http://a/bogus"]
+    {
+        let response = server.get(target);
+        assert_eq!(response.status, 404, "{target}");
+        assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+    }
+    assert_eq!(server.get("http://a/health").status, 200, "absolute form, as a proxy sends it");
+}
+
+/// A server on a node with two watched Services, and a kube-proxy of which nothing is known yet.
+fn watched() -> Running {
+    let services = vec![("ingress/web", 2), ("ingress/empty", 0)];
+    Scenario { services, local: vec![KUBE_PROXY], ..Scenario::default() }.serve()
+}
+
+#[test]
+fn services_answer_as_kube_proxy_does() {
+    let server = watched();
+    let web = server.get("/services/ingress/web");
+    assert_eq!(web.status, 200);
+    assert_eq!(web.header("x-load-balancing-endpoint-weight"), Some("2"));
+    assert_eq!(web.header("x-content-type-options"), Some("nosniff"));
+    let body = "{\n\t\"service\": {\n\t\t\"namespace\": \"ingress\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true\n}";
+    assert_eq!(web.body, body);
+    let empty = server.get("/services/ingress/empty");
+    assert_eq!((empty.status, empty.header("x-load-balancing-endpoint-weight")), (503, Some("0")));
+    for target in ["/services/ingress/other", "/services/ingress", "/services/", "/services/ingress/web/x"] {
+        assert_eq!(server.get(target).status, 404, "{target}");
+    }
+}
+
+#[test]
+fn a_service_heeds_a_cordon_if_it_is_asked_to() {
+    let server = watched();
+    assert_eq!(server.get("/services/ingress/web?drain=404").status, 200);
+    server.set_node(cordoned());
+    let plain = server.get("/services/ingress/web");
+    assert_eq!((plain.status, plain.header("x-load-balancing-endpoint-weight")), (200, Some("2")));
+    let drained = server.get("/services/ingress/web?drain=404");
+    assert_eq!((drained.status, drained.header("x-load-balancing-endpoint-weight")), (404, Some("0")));
+    assert!(drained.body.contains("\"localEndpoints\": 2"), "{}", drained.body);
+    assert_eq!(server.get("/services/ingress/empty?drain=404").status, 503, "nobody to drain");
+    assert_eq!(server.get("/services/ingress/web?drain=x").status, 400);
+    assert_eq!(server.get("/services/ingress/other?drain=x").status, 404);
+}
+
+#[test]
+fn a_service_says_whether_kube_proxy_works() {
+    let server = watched();
+    let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
+    let answer = |outcome| {
+        let result = local_result(outcome, server.now());
+        server.board.set_local(kube_proxy, Some(result), server.now(), SystemTime::now());
+        let response = server.get("/services/ingress/web");
+        (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
+    };
+    assert_eq!(answer(Outcome::fail("refused")), (503, false));
+    assert_eq!(answer(Outcome::Draining(Reason::new("NodeNotEligible"))), (200, true));
+    assert_eq!(answer(Outcome::Pass), (200, true));
+}
+
+#[test]
+fn status_json_and_the_page_show_the_same() {
+    let server = Scenario::default().serve();
+    server.set_node(facts(ConditionStatus::False, "<script>\"&"));
+    let compact = server.get("/status.json");
+    assert_eq!(compact.header("content-type"), Some("application/json"));
+    let status: serde_json::Value = serde_json::from_str(&compact.body).unwrap();
+    assert_eq!(status["verdict"], "not-ready");
+    assert_eq!(status["reason"], "<script>\"&");
+    assert_eq!(status["version"], "1.2.3");
+    assert_eq!(status["flips"][0]["to"], "not-ready");
+    assert_eq!(compact.body.lines().count(), 1);
+    assert!(server.get("/status.json?pretty").body.lines().count() > 10);
+
+    let page = server.get("/");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.body.contains("<h1>NotReady</h1>"));
+    assert!(page.body.contains("&lt;script&gt;&quot;&amp;") && !page.body.contains("<script"));
+    assert!(page.body.contains("http-equiv=\"refresh\" content=\"5\""));
+    assert!(
+        page.header("content-security-policy").unwrap().starts_with("default-src 'none'; style-src 'sha256-")
+    );
+}
+
+/// Runs each check once, at the first request.
+#[derive(Default)]
+struct RunsOnce {
+    board: OnceLock<Arc<nodegate_readiness::Board>>,
+    now: OnceLock<Moment>,
+    runs: AtomicUsize,
+}
+
+impl Activate for RunsOnce {
+    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.runs.fetch_add(checks.len(), Ordering::SeqCst);
+        let (board, now) = (self.board.get().unwrap(), *self.now.get().unwrap());
+        for check in checks {
+            let outcome = Outcome::fail("refused");
+            board.set_local(check, Some(local_result(outcome, now)), now, SystemTime::now());
+        }
+        Box::pin(done(()))
+    }
+}
+
+#[test]
+fn a_check_begins_with_the_first_request_that_names_it() {
+    let activator = Arc::new(RunsOnce::default());
+    let server = Scenario {
+        local: vec!["kubelet", "disk_pressure"],
+        activator: Arc::clone(&activator) as Arc<dyn Activate>,
+        ..Scenario::default()
+    }
+    .serve();
+    activator.now.set(server.now()).unwrap();
+    assert!(activator.board.set(Arc::clone(&server.board)).is_ok());
+    for _ in 0..3 {
+        let response = server.get("/health?check=kubelet,node_ready");
+        assert_eq!(response.status, 503);
+        assert!(
+            response
+                .body
+                .contains(r#"{"name":"kubelet","passed":false,"reason":"refused","duration_ms":12}"#)
+        );
+    }
+    assert_eq!(activator.runs.load(Ordering::SeqCst), 1);
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("\nnodegate_check_passed{check=\"kubelet\"} 0\n"), "{metrics}");
+    assert!(!metrics.contains("disk_pressure"), "a check that does not run is not shown: {metrics}");
+}
+
+#[test]
+fn a_hanging_start_is_given_up_and_delays_nobody_else() {
+    let server = Scenario {
+        local: vec!["kubelet"],
+        activator: Arc::<HangingChecks>::default(),
+        ..Scenario::default()
+    }
+    .serve();
+    let mut waiting = server.connect();
+    waiting.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
+    assert_eq!(server.get("/health").status, 200);
+    let response = Response::parse(&waiting.read_to_close());
+    assert_eq!(response.status, 503);
+    assert!(response.body.contains(nodegate_readiness::state::NO_RECENT_RESULT), "{}", response.body);
+}

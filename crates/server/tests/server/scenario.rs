@@ -1,0 +1,312 @@
+//! A running server with a board in a chosen state, and a client that speaks bytes.
+
+use nodegate_readiness::{
+    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
+    NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
+};
+use nodegate_server::{
+    Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
+};
+use std::future::pending;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::oneshot;
+
+/// Far more than anything here takes; a test that needs it has failed.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// How old the timeline is when a test begins.
+pub(crate) const PAST: Duration = Duration::from_hours(1);
+
+pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
+    let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
+    NodeFacts { resource_version: "7".to_owned(), conditions: vec![condition], ..NodeFacts::default() }
+}
+
+pub(crate) fn ready() -> NodeFacts {
+    facts(ConditionStatus::True, "KubeletReady")
+}
+
+pub(crate) fn cordoned() -> NodeFacts {
+    NodeFacts { unschedulable: true, ..ready() }
+}
+
+/// What a test starts from.
+pub(crate) struct Scenario {
+    pub(crate) node_name: Option<&'static str>,
+    pub(crate) node: Node,
+    /// How long ago there last was proof of the cache.
+    pub(crate) proof: Option<Duration>,
+    /// How long ago the loops last said that they are alive.
+    pub(crate) loops: Duration,
+    pub(crate) local: Vec<&'static str>,
+    pub(crate) default: Vec<&'static str>,
+    pub(crate) activator: Arc<dyn Activate>,
+    /// The watched Services with their local endpoints.
+    pub(crate) services: Vec<(&'static str, usize)>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            node_name: Some("node-a"),
+            node: Node::Present(ready()),
+            proof: Some(Duration::ZERO),
+            loops: Duration::ZERO,
+            local: Vec::new(),
+            default: vec!["node_ready"],
+            activator: Arc::new(NoLocalChecks),
+            services: Vec::new(),
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    pub(crate) app: App,
+}
+
+impl Scenario {
+    pub(crate) fn build(self) -> World {
+        let timeline = Timeline::new(Instant::now().checked_sub(PAST).unwrap());
+        let now = timeline.at(Instant::now());
+        let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
+        let timeout = Duration::from_secs(5);
+        let local = self.local.iter().map(|name| LocalCheck { name: (*name).to_owned(), timeout }).collect();
+        let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
+        let catalog = Catalog::new(local).with_services(names.collect());
+        let default: Vec<CheckId> = self.default.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let metrics = Arc::new(Metrics::default());
+        let hook = Arc::clone(&metrics);
+        let board = Arc::new(Board::new(
+            self.node_name.map(str::to_owned),
+            Policy::default(),
+            catalog,
+            &default,
+            Box::new(move |flip| hook.flip(flip)),
+        ));
+        if let Some(age) = self.proof {
+            board.prove(ago(age));
+        }
+        board.set_node(self.node, now, SystemTime::now());
+        for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
+            board.prove_service(index, now);
+            board.set_service(index, &ServiceFacts { local_endpoints }, now, SystemTime::now());
+        }
+        board.open(now, SystemTime::now());
+        let liveness = Arc::new(Liveness::new(Moment::default()));
+        liveness.report_watch(ago(self.loops));
+        liveness.report_timers(ago(self.loops));
+        let app = App::new(AppParts {
+            board: Arc::clone(&board),
+            timeline,
+            liveness,
+            activator: self.activator,
+            metrics,
+            version: "1.2.3",
+            revision: Some("abc"),
+        });
+        World { board, timeline, app }
+    }
+
+    pub(crate) fn serve(self) -> Running {
+        self.serve_within(Limits::default())
+    }
+
+    pub(crate) fn serve_within(self, limits: Limits) -> Running {
+        self.start(limits, |listener, app, options, stop| {
+            Box::pin(async move { nodegate_server::serve(listener, app, options, stop).await.unwrap() })
+        })
+    }
+
+    pub(crate) fn serve_agent_check(self) -> Running {
+        self.start(Limits::default(), |listener, app, options, stop| {
+            let served = nodegate_server::serve_agent_check(listener, app, options, stop);
+            Box::pin(async move { served.await.unwrap() })
+        })
+    }
+
+    fn start(self, limits: Limits, serve: Serve) -> Running {
+        let World { board, timeline, app } = self.build();
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = Arc::new(app);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let options = ServeOptions { limits, ..ServeOptions::default() };
+            runtime.block_on(serve(listener, app, options, Box::pin(async { drop(stopped.await) })));
+        });
+        Running { board, timeline, address, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+type Done = Pin<Box<dyn Future<Output = ()>>>;
+type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
+
+pub(crate) struct Running {
+    pub(crate) board: Arc<Board>,
+    pub(crate) timeline: Timeline,
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn now(&self) -> Moment {
+        self.timeline.at(Instant::now())
+    }
+
+    pub(crate) fn set_node(&self, facts: NodeFacts) {
+        self.board.prove(self.now());
+        self.board.set_node(Node::Present(facts), self.now(), SystemTime::now());
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) fn get(&self, target: &str) -> Response {
+        self.request("GET", target)
+    }
+
+    pub(crate) fn request(&self, method: &str, target: &str) -> Response {
+        let mut client = self.connect();
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        Response::parse(&client.read_to_close())
+    }
+
+    /// Starts the shutdown.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits until the server has ended; false after the deadline.
+    pub(crate) fn ended(&mut self) -> bool {
+        eventually(|| self.thread.as_ref().is_none_or(JoinHandle::is_finished))
+            && self.thread.take().is_none_or(|thread| thread.join().is_ok())
+    }
+}
+
+/// Asks again and again until it is so, or the deadline is over.
+pub(crate) fn eventually(mut so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + DEADLINE;
+    while !so() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Checks whose start never comes back.
+#[derive(Default)]
+pub(crate) struct HangingChecks {
+    pub(crate) started: AtomicBool,
+}
+
+impl Activate for HangingChecks {
+    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.started.store(true, Ordering::SeqCst);
+        Box::pin(pending())
+    }
+}
+
+/// A local result that holds for a minute.
+pub(crate) fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
+    LocalResult {
+        outcome,
+        duration: Duration::from_millis(12),
+        at: now,
+        good_until: now.plus(Duration::from_mins(1)),
+    }
+}
+
+pub(crate) struct Client(pub(crate) TcpStream);
+
+impl Client {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self(stream)
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).unwrap();
+    }
+
+    pub(crate) fn finish_sending(&self) {
+        self.0.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Everything until the server closes. A reset or a timeout fails the test.
+    pub(crate) fn read_to_close(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).expect("the server closes cleanly");
+        bytes
+    }
+
+    /// Whether the server closes, cleanly or not, without a further byte.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        match self.0.read(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// One response of a kept connection.
+    pub(crate) fn response(&mut self) -> Response {
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while !bytes.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut byte).expect("a whole head");
+            bytes.push(byte[0]);
+        }
+        let length = Response::parse(&bytes).header("content-length").map_or(0, |text| text.parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).expect("a whole body");
+        bytes.extend(body);
+        Response::parse(&bytes)
+    }
+
+    pub(crate) fn ask(&mut self, target: &str) -> Response {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nUser-Agent: test\r\n\r\n"));
+        self.response()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) version: String,
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no whole head: {text:?}"));
+        let mut lines = head.lines();
+        let (version, rest) = lines.next().unwrap().split_once(' ').unwrap();
+        let headers = lines.map(|line| line.split_once(": ").unwrap());
+        Self {
+            version: version.to_owned(),
+            status: rest[..3].parse().unwrap(),
+            headers: headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}

@@ -1,0 +1,104 @@
+//! Log lines on stderr, alike in all programs.
+
+use crate::value::choice;
+use std::io::{IsTerminal, stderr};
+use std::str::FromStr;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// What the level is if nobody says.
+const DEFAULT_LEVEL: &str = "info";
+
+/// How log lines look, and which are written; a part of every program's settings.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogSettings {
+    /// How log lines look on stderr: text or json
+    #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
+    #[arg(value_parser = choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))]
+    log_format: LogFormat,
+
+    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
+    #[arg(long = "log", env = "RUST_LOG", value_name = "FILTER", default_value = DEFAULT_LEVEL)]
+    log_filter: LogFilter,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug)]
+enum LogFormat {
+    /// For people; coloured on a terminal.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// Which lines are written: a level, or levels of targets; nothing means the default level.
+#[derive(Clone, Debug)]
+struct LogFilter(Targets);
+
+impl FromStr for LogFilter {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const TAKES: &str = "takes a level (error, warn, info, debug, trace, off) or target=level,…";
+        // An empty part would mean error to Targets, and a space be part of a target's name.
+        let mut parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+        if parts.is_empty() {
+            parts.push(DEFAULT_LEVEL);
+        }
+        // A lone word that is no level would be a target, and everything of it be logged and nothing else.
+        let sound = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+        let targets: Targets = match parts.join(",").parse() {
+            Ok(targets) if parts.iter().all(sound) => targets,
+            _ => return Err(TAKES),
+        };
+        // kube logs each failed attempt by itself; we log the first of an episode, with what follows from it.
+        let told = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
+        let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !told(target));
+        let quiet: Vec<_> = quiet.map(|target| (target, LevelFilter::OFF)).collect();
+        Ok(Self(targets.with_targets(quiet)))
+    }
+}
+
+impl LogSettings {
+    /// Starts logging; once in a process.
+    pub fn start(self) {
+        let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+        let lines = match self.log_format {
+            LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        tracing_subscriber::registry().with(lines.with_filter(self.log_filter.0)).init();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    fn logs(filter: &str, target: &str, level: Level) -> bool {
+        filter.parse::<LogFilter>().unwrap().0.would_enable(target, &level)
+    }
+
+    #[test]
+    fn a_list_means_what_it_looks_like() {
+        for nothing in ["", " ", ",", "info", "info,", " info ,, "] {
+            assert!(
+                logs(nothing, "nodegate", Level::INFO) && !logs(nothing, "nodegate", Level::DEBUG),
+                "{nothing:?}"
+            );
+        }
+        assert!(logs("info, nodegate_node_watch=debug", "nodegate_node_watch::guard", Level::DEBUG));
+        for nonsense in ["loud", "info,loud", "a=loud"] {
+            assert!(nonsense.parse::<LogFilter>().is_err(), "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn kube_is_silent_unless_asked() {
+        assert!(!logs("trace", "kube_client::client", Level::ERROR));
+        assert!(logs("info,kube_client=debug", "kube_client::client", Level::DEBUG));
+    }
+}

@@ -1,0 +1,204 @@
+//! From the command line and the environment to a program's settings.
+
+use crate::mistakes::Mistakes;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, Parser, value_parser};
+use std::error::Error;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Reads what a program was told. A setting that is wrong has its default in what comes back, so that the caller can
+/// look at the others, too, before [`Mistakes::ensure_none`] tells of all of them. Help, or arguments that can't be
+/// taken apart, end the program here; `exit_code` is for whatever is wrong.
+///
+/// An empty variable is one that is not set; so is an empty value of an option that has no default.
+pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
+    parse(std::env::args_os(), exit_code).map_err(|error| {
+        if error.use_stderr() {
+            eprintln!("{}: {}", P::command().get_name(), one_line(&error));
+            return ExitCode::from(exit_code);
+        }
+        // Nobody is left to tell if stdout is closed.
+        let _ = error.print();
+        ExitCode::SUCCESS
+    })
+}
+
+/// What clap says in several lines, without its advice to read the manual.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    telling.collect::<Vec<_>>().join("; ").replacen("error: ", "", 1)
+}
+
+/// clap ends at the first value that is wrong. So it takes the words apart as texts first; then each is tried, and those
+/// that pass are what is parsed.
+fn parse<P: Parser>(
+    words: impl Iterator<Item = OsString>,
+    exit_code: u8,
+) -> Result<(P, Mistakes), clap::Error> {
+    let command = P::command();
+    let program = command.get_name().to_owned();
+    let texts = each_argument(command.clone(), as_text).try_get_matches_from(words)?;
+    let mut sound = vec![program.clone()];
+    let (asked, texts) = match texts.subcommand() {
+        Some((name, below)) => {
+            sound.push(name.to_owned());
+            (command.find_subcommand(name).unwrap_or(&command), below)
+        }
+        None => (&command, &texts),
+    };
+    let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
+    let mut typed = each_argument(command.clone(), without_variable);
+    for (arg, text) in asked.get_arguments().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
+        sound.push(word(arg, text));
+        let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
+        if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+            let takes = error.source().map_or_else(|| one_line(&error), ToString::to_string);
+            mistakes.value(arg.get_long().unwrap_or_default(), text, takes);
+            sound.pop();
+        }
+    }
+    let matches = typed.try_get_matches_from(sound)?;
+    Ok((P::from_arg_matches(&matches)?, mistakes))
+}
+
+fn each_argument(command: Command, change: fn(Arg) -> Arg) -> Command {
+    command.mut_args(change).mut_subcommands(|below| each_argument(below, change))
+}
+
+fn as_text(arg: Arg) -> Arg {
+    if arg.get_action().takes_values() { arg.value_parser(value_parser!(String)) } else { arg }
+}
+
+fn without_variable(arg: Arg) -> Arg {
+    arg.env(None::<&str>)
+}
+
+/// The values of a setting that were given; a list may have blanks between them, and its separator at its end.
+fn given<'a>(arg: &Arg, texts: &'a ArgMatches) -> impl Iterator<Item = &'a str> + use<'a> {
+    let id = arg.get_id().as_str();
+    let source = texts.value_source(id);
+    let by_variable = source == Some(ValueSource::EnvVariable);
+    let is_given = by_variable || source == Some(ValueSource::CommandLine);
+    let (is_list, may_be_empty) =
+        (arg.get_value_delimiter().is_some(), !by_variable && !arg.get_default_values().is_empty());
+    let values = is_given.then(|| texts.get_raw(id)).flatten().into_iter().flatten();
+    let values = values.filter_map(|value| value.to_str());
+    let values = values.map(move |value| if is_list { value.trim() } else { value });
+    values.filter(move |value| may_be_empty || !value.is_empty())
+}
+
+fn word(arg: &Arg, text: &str) -> String {
+    match arg.get_long() {
+        Some(flag) if arg.get_action().takes_values() => format!("--{flag}={text}"),
+        Some(flag) => format!("--{flag}"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LogSettings, duration, number};
+    use std::time::Duration;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "program", version, args_conflicts_with_subcommands = true)]
+    struct Args {
+        #[command(subcommand)]
+        command: Option<Below>,
+        /// How long
+        #[arg(long, env = "CARGO_NO_SUCH_VARIABLE", default_value = "15s", value_parser = duration(Duration::ZERO..=Duration::from_mins(1)))]
+        wait: Duration,
+        /// Of the test's own package, and so no number
+        #[arg(long, env = "CARGO_PKG_NAME", default_value = "7", value_parser = number(0..=9_u8, "takes 0 to 9"))]
+        count: u8,
+        /// How often
+        #[arg(long, value_parser = number(1..=9_u8, "takes 1 to 9"))]
+        times: Option<u8>,
+        /// Several
+        #[arg(long, value_delimiter = ';', value_parser = number(1..=9_u8, "takes 1 to 9"))]
+        each: Vec<u8>,
+        /// Yes or no
+        #[arg(long)]
+        dry: bool,
+        #[command(flatten)]
+        log: LogSettings,
+    }
+
+    #[derive(Debug, clap::Subcommand)]
+    enum Below {
+        Ask {
+            #[arg(long, default_value = "2", value_parser = number(1..=9_u8, "takes 1 to 9"))]
+            count: u8,
+        },
+    }
+
+    fn read(line: &str) -> (Args, Vec<String>) {
+        let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
+        let (args, mistakes) = parse(words.map(OsString::from), 2).unwrap();
+        (args, mistakes.lines)
+    }
+
+    #[test]
+    fn every_mistake_is_named_and_leaves_the_default() {
+        let (args, lines) = read("--wait=2m --times 0 --dry --each=1;0;x --log loud");
+        assert_eq!(
+            lines,
+            [
+                r#"--wait (CARGO_NO_SUCH_VARIABLE) "2m": takes a duration from 0s to 1m, e.g. 500ms, 15s or 2m"#,
+                r#"--count (CARGO_PKG_NAME) "nodegate-settings": takes 0 to 9"#,
+                r#"--times "0": takes 1 to 9"#,
+                r#"--each "0": takes 1 to 9"#,
+                r#"--each "x": takes 1 to 9"#,
+                r#"--log (RUST_LOG) "loud": takes a level (error, warn, info, debug, trace, off) or target=level,…"#,
+            ]
+        );
+        assert_eq!((args.wait, args.count, args.times), (Duration::from_secs(15), 7, None));
+        assert_eq!((args.each, args.dry), (vec![1], true));
+    }
+
+    #[test]
+    fn what_was_given_is_what_comes_back() {
+        let (args, lines) = read("--wait 3s --count 0 --each 1;2 --each 3; --times 9");
+        assert_eq!(lines, [""; 0]);
+        assert_eq!((args.wait, args.count, args.times), (Duration::from_secs(3), 0, Some(9)));
+        assert_eq!((args.each, args.dry), (vec![1, 2, 3], false));
+        assert!(args.command.is_none());
+    }
+
+    #[test]
+    fn an_empty_value_is_none_where_there_is_no_default() {
+        let (args, lines) = read("--count=1 --times= --each=");
+        assert_eq!((args.times, args.each, lines), (None, vec![], vec![]));
+        assert_eq!(read("--count=").1, [r#"--count (CARGO_PKG_NAME) "": takes 0 to 9"#]);
+    }
+
+    /// A command that asks the program has the program's environment.
+    #[test]
+    fn a_command_has_settings_of_its_own() {
+        let (args, lines) = read("ask --count 3");
+        assert!(matches!(args.command, Some(Below::Ask { count: 3 })), "{:?}", args.command);
+        assert_eq!(lines, [""; 0]);
+        assert_eq!(read("ask --count 0").1, [r#"--count "0": takes 1 to 9"#]);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_apart_is_one_line() {
+        for (words, says) in [
+            ("--wat=1s", "unexpected argument '--wat' found; tip: a similar argument exists: '--wait'"),
+            ("--wait", "a value is required for '--wait <WAIT>' but none was supplied"),
+            ("serve", "unrecognized subcommand 'serve'"),
+        ] {
+            let words = ["program", words].map(OsString::from);
+            let error = parse::<Args>(words.into_iter(), 2).err().unwrap();
+            assert_eq!((one_line(&error).as_str(), error.use_stderr()), (says, true));
+        }
+        let help = parse::<Args>(["program", "--help"].map(OsString::from).into_iter(), 2).err().unwrap();
+        assert!(!help.use_stderr());
+    }
+}

@@ -1,0 +1,124 @@
+//! Values that settings of several programs take.
+
+use std::fmt::{self, Display};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Parses a duration within bounds, written with a unit: `500ms`, `15s`, `2m`.
+pub fn duration(
+    bounds: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let duration = humantime::parse_duration(text).ok().filter(|duration| bounds.contains(duration));
+        duration.ok_or_else(|| {
+            let [least, most] =
+                [bounds.start(), bounds.end()].map(|bound| humantime::format_duration(*bound));
+            format!("takes a duration from {least} to {most}, e.g. 500ms, 15s or 2m")
+        })
+    }
+}
+
+/// A duration as [`duration`] reads it, for the default of a setting: `clap` wants texts that live as long as the program.
+pub fn shown(duration: Duration) -> &'static str {
+    humantime::format_duration(duration).to_string().leak()
+}
+
+/// Parses a number within bounds; the text says which.
+pub fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
+    bounds: RangeInclusive<T>,
+    takes: &'static str,
+) -> impl Fn(&str) -> Result<T, &'static str> + Clone + Send + Sync + 'static {
+    move |text| text.parse().ok().filter(|number| bounds.contains(number)).ok_or(takes)
+}
+
+/// Parses one of some words.
+pub fn choice<T: Copy + Send + Sync>(
+    words: &'static [(&'static str, T)],
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let chosen = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        chosen.ok_or_else(|| {
+            let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            match words.split_last() {
+                Some((last, [])) => format!("takes {last}"),
+                Some((last, others)) => format!("takes {} or {last}", others.join(", ")),
+                None => "takes nothing".to_owned(),
+            }
+        })
+    }
+}
+
+/// Words with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: FromStr> List<T> {
+    /// Parses a list of what the text says.
+    pub fn of(what: &'static str) -> impl Fn(&str) -> Result<Self, String> + Clone + Send + Sync + 'static {
+        move |text| {
+            let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+            let list = words.map(str::parse).collect::<Result<_, _>>();
+            list.map(Self).map_err(|_| format!("takes a list of {what}"))
+        }
+    }
+}
+
+impl<T: Display> Display for List<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_again() {
+        let parse = duration(Duration::from_secs(2)..=Duration::from_hours(1));
+        for millis in [2000, 2500, 15_000, 90_000, 3_600_000] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse(shown(duration)), Ok(duration));
+        }
+        for wrong in ["1s", "61m", "15", "", "soon", "-3s"] {
+            assert_eq!(
+                parse(wrong),
+                Err("takes a duration from 2s to 1h, e.g. 500ms, 15s or 2m".to_owned()),
+                "{wrong:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn lists_may_have_blanks_and_end_with_a_comma() {
+        let parse = List::<u16>::of("ports");
+        for text in ["22,80", " 22 , 80 ,", ",22,,80"] {
+            assert_eq!(parse(text).map(|list| list.to_string()).as_deref(), Ok("22,80"), "{text:?}");
+        }
+        assert_eq!(parse(""), Ok(List::default()));
+        assert_eq!(parse("22,x"), Err("takes a list of ports".to_owned()));
+    }
+
+    #[test]
+    fn a_choice_is_told() {
+        let parse = choice(&[("ready", 1), ("keep-drain", 2), ("not-ready", 3)]);
+        assert_eq!((parse("ready"), parse("not-ready")), (Ok(1), Ok(3)));
+        assert_eq!(parse("Ready"), Err("takes ready, keep-drain or not-ready".to_owned()));
+    }
+
+    #[test]
+    fn a_number_keeps_its_bounds() {
+        let parse = number(1..=100_u8, "takes 1 to 100");
+        assert_eq!((parse("1"), parse("100")), (Ok(1), Ok(100)));
+        for wrong in ["0", "101", "300", "-1", "", "x"] {
+            assert_eq!(parse(wrong), Err("takes 1 to 100"), "{wrong:?}");
+        }
+    }
+}
