@@ -115,7 +115,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
 fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + Send + Sync> {
     Box::new(move |flip| {
         metrics.flip(flip);
-        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason, "flip");
+        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
     })
 }
 

@@ -33,6 +33,7 @@ pub use flips::Flip;
 pub use liveness::{Liveness, Stuck};
 pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
+pub use reason::Reason;
 pub use rules::{ConditionRule, ConditionRules, OnStale, Policy};
 pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
 pub use stamp::Stamp;
