@@ -10,6 +10,7 @@ mod allocations;
 mod api_get;
 mod budgets;
 mod cluster;
+mod failure;
 mod flips;
 mod floor;
 mod footprint;
@@ -34,8 +35,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-type Failure = Box<dyn std::error::Error>;
 
 /// Measures nodegate beside other servers and prints tables, and a line for each budget.
 ///
