@@ -12,8 +12,8 @@ mod budgets;
 mod cluster;
 mod flips;
 mod floor;
+mod footprint;
 mod latencies;
-mod life;
 mod load;
 mod machine;
 mod peer;
@@ -23,6 +23,7 @@ mod rounds;
 mod syscalls;
 mod usage;
 
+use budgets::Budget;
 use clap::{Parser, Subcommand};
 use cluster::Cluster;
 use load::Connections;
@@ -30,6 +31,7 @@ use peer::{Kind, Peer};
 use results::Results;
 use rounds::{Rounds, Way};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,24 +87,24 @@ struct Plan {
     each: Duration,
     traced: u32,
     flips: u32,
-    life: life::Plan,
+    footprint: footprint::Plan,
 }
 
 impl Plan {
     fn of(args: &Args) -> Self {
         if args.smoke {
             let (settle, idle) = (Duration::from_millis(10), Duration::from_millis(500));
-            let life = life::Plan { starts: 1, settle, idle, probes: 2_000 };
-            return Self { rounds: 1, each: Duration::from_millis(150), traced: 20, flips: 2, life };
+            let footprint = footprint::Plan { starts: 1, settle, idle, probes: 2_000 };
+            return Self { rounds: 1, each: Duration::from_millis(150), traced: 20, flips: 2, footprint };
         }
         if args.quick {
             let (settle, idle) = (Duration::from_secs(1), Duration::from_secs(5));
-            let life = life::Plan { starts: 3, settle, idle, probes: 20_000 };
-            return Self { rounds: 2, each: Duration::from_millis(300), traced: 200, flips: 20, life };
+            let footprint = footprint::Plan { starts: 3, settle, idle, probes: 20_000 };
+            return Self { rounds: 2, each: Duration::from_millis(300), traced: 200, flips: 20, footprint };
         }
         let (settle, idle) = (Duration::from_secs(5), Duration::from_mins(1));
-        let life = life::Plan { starts: 20, settle, idle, probes: 1_000_000 };
-        Self { rounds: 5, each: Duration::from_secs(2), traced: 2_000, flips: 300, life }
+        let footprint = footprint::Plan { starts: 20, settle, idle, probes: 1_000_000 };
+        Self { rounds: 5, each: Duration::from_secs(2), traced: 2_000, flips: 300, footprint }
     }
 }
 
@@ -165,7 +167,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
         flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
         fast_flips: flips::measure(&cluster, agent, Duration::from_micros(100), plan.flips)?,
-        life: life::measure(&cluster, &nodegate, plan.life)?,
+        footprint: footprint::measure(&cluster, &nodegate, plan.footprint)?,
         binary: nodegate.metadata()?.len(),
     };
     publish(args, &results)
@@ -177,15 +179,25 @@ fn allow_many_files() -> Result<(), Failure> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
+/// The results for programs, with what they mean for the budgets.
+#[derive(Serialize)]
+struct Judged<'a> {
+    #[serde(flatten)]
+    results: serde_json::Value,
+    verdicts: &'a [Budget],
+    passed: bool,
+}
+
 fn publish(args: &Args, results: &Results) -> Result<bool, Failure> {
-    let verdicts = budgets::judge(results);
+    let budgets = budgets::compare(results);
+    let passed = budgets.iter().all(Budget::is_met);
     std::fs::create_dir_all(&args.out)?;
-    let json = serde_json::to_string_pretty(&results.json(&verdicts))?;
-    std::fs::write(args.out.join("side_by_side.json"), json)?;
-    let lines: Vec<String> = verdicts.iter().map(ToString::to_string).collect();
+    let judged = Judged { results: results.json(), verdicts: &budgets, passed };
+    std::fs::write(args.out.join("side_by_side.json"), serde_json::to_string_pretty(&judged)?)?;
+    let lines: Vec<String> = budgets.iter().map(ToString::to_string).collect();
     let text = format!("{results}\n```\n{}\n```\n", lines.join("\n"));
     std::fs::write(args.out.join("side_by_side.md"), &text)?;
     println!("{text}");
     eprintln!("also in {}", args.out.join("side_by_side.{json,md}").display());
-    Ok(verdicts.iter().all(budgets::Verdict::passed))
+    Ok(passed)
 }

@@ -1,9 +1,9 @@
 //! Everything that was measured, for people and for programs.
 
-use crate::budgets::{Verdict, mib};
 use crate::flips::Flips;
+use crate::footprint::{CROWD, Footprint};
 use crate::latencies::Latencies;
-use crate::life::{CROWD, Life};
+
 use crate::peer::Kind;
 use crate::rounds::{Cell, Rounds, Way};
 use crate::syscalls::Calls;
@@ -21,7 +21,7 @@ pub(crate) struct Results {
     pub(crate) flips: Flips,
     /// Seen by one that asks as often as it can without filling a core: what its own waiting adds is small.
     pub(crate) fast_flips: Flips,
-    pub(crate) life: Life,
+    pub(crate) footprint: Footprint,
     pub(crate) binary: u64,
 }
 
@@ -43,7 +43,7 @@ impl Results {
     }
 
     /// For programs.
-    pub(crate) fn json(&self, verdicts: &[Verdict]) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let cells = self.rounds.0.iter().map(|cell| {
             json!({
                 "way": cell.way.name(), "server": cell.kind.name(),
@@ -54,17 +54,16 @@ impl Results {
         });
         let flips =
             |flips: &Flips| json!({"answer": quantiles(&flips.answer), "watch": quantiles(&flips.watch)});
-        let life = &self.life;
+        let footprint = &self.footprint;
         json!({
             "machine": self.machine.iter().map(|(key, value)| (*key, value)).collect::<std::collections::BTreeMap<_, _>>(),
             "cells": cells.collect::<Vec<_>>(),
             "allocations_per_request": {"new": self.allocations.0, "kept": self.allocations.1},
             "flips_us": flips(&self.flips), "fast_flips_us": flips(&self.fast_flips),
-            "first_answer_us": quantiles(&life.first_answer),
-            "wakeups_per_second": life.wakeups_per_second,
-            "memory_kib": {"idle": life.idle, "warm": life.warm, "after": life.after, "crowded": life.crowded},
-            "probes": life.probes, "binary_bytes": self.binary,
-            "verdicts": verdicts, "passed": verdicts.iter().all(Verdict::passed),
+            "first_answer_us": quantiles(&footprint.first_answer),
+            "wakeups_per_second": footprint.wakeups_per_second,
+            "memory_kib": {"idle": footprint.idle, "warm": footprint.warm, "after": footprint.after, "crowded": footprint.crowded},
+            "probes": footprint.probes, "binary_bytes": self.binary,
         })
     }
 }
@@ -90,7 +89,7 @@ impl fmt::Display for Results {
             self.row(f, cell)?;
         }
         self.write_calls(f)?;
-        self.write_life(f)
+        self.write_footprint(f)
     }
 }
 
@@ -125,8 +124,8 @@ impl Results {
         Ok(())
     }
 
-    fn write_life(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let life = &self.life;
+    fn write_footprint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let footprint = &self.footprint;
         writeln!(f, "\n| of nodegate | |\n|---|--:|")?;
         let (new, kept) = self.allocations;
         writeln!(
@@ -144,22 +143,22 @@ impl Results {
                 )?;
             }
         }
-        let first = &life.first_answer;
+        let first = &footprint.first_answer;
         let (p50, max) = (first.micros(0.5) / 1e3, first.micros(1.0) / 1e3);
         writeln!(
             f,
             "| start of the process to the first truthful answer: p50 / max of {} | {p50:.0} / {max:.0} ms |",
             first.count()
         )?;
-        writeln!(f, "| wake-ups a second when idle | {:.2} |", life.wakeups_per_second)?;
-        let probes = life.probes;
+        writeln!(f, "| wake-ups a second when idle | {:.2} |", footprint.wakeups_per_second)?;
+        let probes = footprint.probes;
         for (when, memory) in [
-            ("idle".to_owned(), life.idle),
-            (format!("after {} probes", probes / 10), life.warm),
-            (format!("after {probes} probes"), life.after),
-            (format!("with {CROWD} kept connections"), life.crowded),
+            ("idle".to_owned(), footprint.idle),
+            (format!("after {} probes", probes / 10), footprint.warm),
+            (format!("after {probes} probes"), footprint.after),
+            (format!("with {CROWD} kept connections"), footprint.crowded),
         ] {
-            let (resident, anonymous) = (mib(memory.resident), mib(memory.anonymous));
+            let (resident, anonymous) = (memory.resident_mib(), memory.anonymous_mib());
             writeln!(f, "| memory {when}: resident / anonymous | {resident:.1} / {anonymous:.2} MiB |")?;
         }
         writeln!(f, "| binary | {:.2} MB |", self.binary_megabytes())

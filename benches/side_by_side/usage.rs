@@ -27,6 +27,22 @@ pub(crate) struct Memory {
     pub(crate) anonymous: u64,
 }
 
+impl Memory {
+    pub(crate) fn resident_mib(self) -> f64 {
+        mib(self.resident)
+    }
+
+    pub(crate) fn anonymous_mib(self) -> f64 {
+        mib(self.anonymous)
+    }
+}
+
+fn mib(kib: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "less than the memory of a machine")]
+    let kib = kib as f64;
+    kib / 1024.0
+}
+
 /// Memory in use.
 pub(crate) fn memory(pid: u32) -> io::Result<Memory> {
     let status = || PathBuf::from(format!("/proc/{pid}/status"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn every_cell_and_every_verdict_is_measured() {
+fn every_cell_and_every_budget_is_measured() {
     let program = Path::new(env!("CARGO_BIN_EXE_side-by-side"));
     let nodegate = program.with_file_name("nodegate");
     assert!(

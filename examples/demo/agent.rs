@@ -1,6 +1,6 @@
 //! One real agent as a child process.
 
-use crate::place::Place;
+use crate::node::DemoNode;
 use crate::screen::Screen;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
@@ -24,9 +24,9 @@ const LOG_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) enum Order {
     Run,
     /// SIGTERM.
-    End,
+    Terminate,
     /// SIGKILL.
-    Die,
+    Kill,
 }
 
 /// How an agent ended, and what it said last.
@@ -83,19 +83,19 @@ impl Launcher {
     }
 
     /// Starts an agent. It does not outlive the thread that calls this, where util-linux is there to arrange it.
-    pub(crate) fn start(&self, place: Place, kubeconfig: &Path, args: &[&str]) -> io::Result<Agent> {
+    pub(crate) fn start(&self, node: DemoNode, kubeconfig: &Path, args: &[&str]) -> io::Result<Agent> {
         let mut command = self.command(&self.binary);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let address = place.address();
+        let address = node.address();
         let mut child = command
             .args(args)
             // Nothing of the caller's environment may set up the agent, above all no other cluster's credentials.
             .env_clear()
             .env("PATH", path)
-            .env("NODE_NAME", place.node)
+            .env("NODE_NAME", node.name)
             .env("KUBECONFIG", kubeconfig)
             .env("LISTEN_PORT", address.port().to_string())
-            .env("NODEGATE_AGENT_PORT", place.agent_port().to_string())
+            .env("NODEGATE_AGENT_PORT", node.agent_port().to_string())
             .env("NODEGATE_LISTEN_ADDRESS", address.ip().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -105,7 +105,7 @@ impl Launcher {
             .kill_on_drop(true)
             .spawn()?;
         let log = tokio::spawn(last_lines(child.stderr.take()));
-        Ok(Agent { node: place.node, child, log })
+        Ok(Agent { node: node.name, child, log })
     }
 }
 
@@ -151,8 +151,8 @@ impl Agent {
         // It is not reaped yet, so the id is still its own; and if it has just ended, there is nothing to do.
         let signal = match order {
             Order::Run => return,
-            Order::End => Signal::TERM,
-            Order::Die => Signal::KILL,
+            Order::Terminate => Signal::TERM,
+            Order::Kill => Signal::KILL,
         };
         let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let _ = pid.map(|pid| kill_process(pid, signal));

@@ -1,7 +1,7 @@
 //! The simulated cluster, and the kubeconfigs for it.
 
 use crate::changes::Changes;
-use crate::place::Place;
+use crate::node::DemoNode;
 use nodegate_kube_sim::{Rule, Sim};
 use std::error::Error;
 use std::io;
@@ -22,8 +22,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start(places: &[Place], tour: bool) -> Result<Self, Box<dyn Error>> {
-        let names: Vec<_> = places.iter().map(|place| place.node).collect();
+    pub(crate) async fn start(nodes: &[DemoNode], tour: bool) -> Result<Self, Box<dyn Error>> {
+        let names: Vec<_> = nodes.iter().map(|node| node.name).collect();
         let mut builder = Sim::builder().tls(true).nodes(&names).kubelets(true);
         if tour {
             builder = builder.lease_interval(TOUR_LEASE_INTERVAL);

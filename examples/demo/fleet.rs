@@ -3,7 +3,7 @@
 use crate::agent::{Death, Launcher, Order};
 use crate::cluster::Cluster;
 use crate::flips::{Flips, Seen};
-use crate::place::Place;
+use crate::node::DemoNode;
 use crate::probe;
 use crate::screen::Screen;
 use crate::signals::Signals;
@@ -30,42 +30,43 @@ pub(crate) enum Ended {
 
 /// An agent as the tour sees it.
 #[derive(Clone)]
-pub(crate) struct Seat {
-    pub(crate) place: Place,
+pub(crate) struct ObservedAgent {
+    pub(crate) node: DemoNode,
     pub(crate) seen: watch::Receiver<Seen>,
 }
 
 pub(crate) struct Fleet {
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) agents: Vec<ObservedAgent>,
     orders: watch::Sender<Order>,
-    agents: JoinSet<Death>,
+    processes: JoinSet<Death>,
     probes: JoinSet<()>,
 }
 
 impl Fleet {
-    /// Starts an agent for each place, and probes it. On an error, those already started are killed.
+    /// Starts an agent for each node, and probes it. On an error, those already started are killed.
     pub(crate) fn start(
-        places: &[Place],
+        nodes: &[DemoNode],
         cluster: &Cluster,
         screen: &Screen,
         args: &[&str],
     ) -> io::Result<Self> {
         let launcher = Launcher::find()?;
         let orders = watch::Sender::new(Order::Run);
-        let mut fleet = Self { seats: Vec::new(), orders, agents: JoinSet::new(), probes: JoinSet::new() };
-        for &place in places {
-            let agent = launcher.start(place, &cluster.agent_kubeconfig(), args)?;
-            fleet.agents.spawn(agent.run(fleet.orders.subscribe()));
-            let flips = Flips::new(place.node, cluster.changes.clone(), screen.clone());
-            fleet.seats.push(Seat { place, seen: flips.subscribe() });
-            fleet.probes.spawn(probe::follow(place, move |answer, at| flips.take(answer, at)));
+        let mut fleet =
+            Self { agents: Vec::new(), orders, processes: JoinSet::new(), probes: JoinSet::new() };
+        for &node in nodes {
+            let agent = launcher.start(node, &cluster.agent_kubeconfig(), args)?;
+            fleet.processes.spawn(agent.run(fleet.orders.subscribe()));
+            let flips = Flips::new(node.name, cluster.changes.clone(), screen.clone());
+            fleet.agents.push(ObservedAgent { node, seen: flips.subscribe() });
+            fleet.probes.spawn(probe::follow(node, move |answer, at| flips.take(answer, at)));
         }
         Ok(fleet)
     }
 
     /// Waits for an agent that ends without having been asked to.
     pub(crate) async fn death(&mut self) -> Death {
-        match self.agents.join_next().await {
+        match self.processes.join_next().await {
             Some(Ok(death)) => death,
             // A task that panicked has said so, and its agent was killed; there is always one.
             Some(Err(_)) | None => std::future::pending().await,
@@ -75,17 +76,17 @@ impl Fleet {
     /// Ends all agents and waits until they are gone. A second signal kills them.
     pub(crate) async fn stop(mut self, signals: &mut Signals) {
         self.probes.shutdown().await;
-        self.orders.send_replace(Order::End);
+        self.orders.send_replace(Order::Terminate);
         tokio::select! {
-            () = gone(&mut self.agents) => return,
+            () = gone(&mut self.processes) => return,
             () = signals.next() => {}
             () = sleep(STOP_PATIENCE) => {}
         }
-        self.orders.send_replace(Order::Die);
-        gone(&mut self.agents).await;
+        self.orders.send_replace(Order::Kill);
+        gone(&mut self.processes).await;
     }
 }
 
-async fn gone(agents: &mut JoinSet<Death>) {
-    while agents.join_next().await.is_some() {}
+async fn gone(processes: &mut JoinSet<Death>) {
+    while processes.join_next().await.is_some() {}
 }

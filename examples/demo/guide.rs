@@ -3,24 +3,30 @@
 use crate::cluster::Cluster;
 use crate::haproxy;
 use crate::kubectl::{self, Kubectl};
-use crate::place::Place;
+use crate::node::DemoNode;
 use crate::probe;
 use crate::screen::Screen;
 use crate::tour;
 use crate::traffic::Traffic;
 
 /// Says what runs, what to type, and what the lines below will mean.
-pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], tour: bool, front: bool) {
+pub(crate) async fn show(
+    screen: &Screen,
+    cluster: &Cluster,
+    nodes: &[DemoNode],
+    tour: bool,
+    with_haproxy: bool,
+) {
     screen.line(screen.bold("nodegate demo: a simulated Kubernetes API, three nodes, a real agent for each"));
     screen.line("");
     screen.line(format!("  API server  {}", cluster.sim.url()));
-    for place in places {
-        screen.line(format!("  {}    agent on http://localhost:{}/health", place.node, place.port));
+    for node in nodes {
+        screen.line(format!("  {}    agent on http://localhost:{}/health", node.name, node.port));
     }
-    if front {
+    if with_haproxy {
         screen.line(format!(
             "  HAProxy     http://{} with {} requests a second, each on a new connection",
-            haproxy::address(places),
+            haproxy::address(nodes),
             Traffic::rate()
         ));
     }
@@ -31,7 +37,7 @@ pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], t
             tour::AGENT_ARGS.join(" ")
         ));
     } else {
-        commands(screen, cluster, places);
+        commands(screen, cluster, nodes);
         if Kubectl::find().await.is_err() {
             screen.line(format!("  kubectl was not found: {}", kubectl::INSTALL));
             screen.line("");
@@ -46,8 +52,8 @@ pub(crate) async fn show(screen: &Screen, cluster: &Cluster, places: &[Place], t
     screen.header();
 }
 
-fn commands(screen: &Screen, cluster: &Cluster, places: &[Place]) {
-    let port = places.first().map_or(0, |place| place.port);
+fn commands(screen: &Screen, cluster: &Cluster, nodes: &[DemoNode]) {
+    let port = nodes.first().map_or(0, |node| node.port);
     screen.line("Type in a second terminal:");
     screen.line("");
     screen.line(screen.bold(format!("  export KUBECONFIG={}", cluster.kubeconfig().display())));

@@ -1,7 +1,7 @@
 //! A real `HAProxy` in front of the nodes, set up as docs/load-balancers.md says, but for the addresses.
 
 use crate::agent::Launcher;
-use crate::place::Place;
+use crate::node::DemoNode;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
@@ -27,13 +27,13 @@ pub(crate) struct Haproxy {
 }
 
 /// Where clients connect.
-pub(crate) fn address(places: &[Place]) -> SocketAddr {
-    let port = places.first().map_or(0, |place| place.port + PORT_OFFSET);
+pub(crate) fn address(nodes: &[DemoNode]) -> SocketAddr {
+    let port = nodes.first().map_or(0, |node| node.port + PORT_OFFSET);
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
 /// The documented configuration with the demo's addresses.
-fn configuration(places: &[Place], dir: &Path) -> String {
+fn configuration(nodes: &[DemoNode], dir: &Path) -> String {
     let kept = DOCUMENTED.lines().filter(|line| {
         // Nothing is reloaded here.
         !["#", "server ", "server-state-file", "load-server-state-from-file"]
@@ -43,19 +43,19 @@ fn configuration(places: &[Place], dir: &Path) -> String {
     let mut text = kept.collect::<Vec<_>>().join("\n");
     text = text
         .replace("/run/haproxy/", &format!("{}/", dir.display()))
-        .replace("10.0.0.10:443", &address(places).to_string());
-    for place in places {
-        let (service, agent_port) = (place.service_address(), place.agent_port());
-        let _ = write!(text, "\n    server {} {service} agent-port {agent_port}", place.node);
+        .replace("10.0.0.10:443", &address(nodes).to_string());
+    for node in nodes {
+        let (service, agent_port) = (node.service_address(), node.agent_port());
+        let _ = write!(text, "\n    server {} {service} agent-port {agent_port}", node.name);
     }
     text + "\n"
 }
 
 impl Haproxy {
     /// Starts it and waits until it answers.
-    pub(crate) async fn start(launcher: &Launcher, places: &[Place], dir: &Path) -> io::Result<Self> {
+    pub(crate) async fn start(launcher: &Launcher, nodes: &[DemoNode], dir: &Path) -> io::Result<Self> {
         let file = dir.join("haproxy.cfg");
-        std::fs::write(&file, configuration(places, dir))?;
+        std::fs::write(&file, configuration(nodes, dir))?;
         let mut command = launcher.command(Path::new("haproxy"));
         // Debian keeps it out of a user's path.
         let path = std::env::var("PATH").unwrap_or_default();

@@ -4,15 +4,15 @@
 
 mod agent;
 mod answer;
+mod balancer;
 mod changes;
 mod cluster;
 mod fleet;
 mod flips;
-mod front;
 mod guide;
 mod haproxy;
 mod kubectl;
-mod place;
+mod node;
 mod probe;
 mod screen;
 mod service;
@@ -21,9 +21,9 @@ mod step;
 mod tour;
 mod traffic;
 
+use crate::balancer::Balancer;
 use crate::cluster::Cluster;
-use crate::fleet::{Ended, Fleet, Seat};
-use crate::front::Front;
+use crate::fleet::{Ended, Fleet, ObservedAgent};
 use crate::kubectl::Kubectl;
 use crate::screen::Screen;
 use crate::signals::Signals;
@@ -91,21 +91,21 @@ fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = Signals::listen()?;
     let kubectl = if args.tour { Some(Kubectl::find().await?) } else { None };
-    let places = place::all(args.base_port);
-    place::free(&places)?;
-    let cluster = Cluster::start(&places, args.tour).await?;
+    let nodes = node::all(args.base_port);
+    node::check_ports_free(&nodes)?;
+    let cluster = Cluster::start(&nodes, args.tour).await?;
     let screen = Screen::new();
-    guide::show(&screen, &cluster, &places, args.tour, args.haproxy).await;
-    let mut fleet = Fleet::start(&places, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
-    let seats = fleet.seats.clone();
-    let mut front =
-        if args.haproxy { Some(Front::start(&places, cluster.dir(), &screen).await?) } else { None };
+    guide::show(&screen, &cluster, &nodes, args.tour, args.haproxy).await;
+    let mut fleet = Fleet::start(&nodes, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
+    let agents = fleet.agents.clone();
+    let mut balancer =
+        if args.haproxy { Some(Balancer::start(&nodes, cluster.dir(), &screen).await?) } else { None };
     let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
         death = fleet.death() => Ended::Died(death),
-        death = lost(front.as_mut()) => Ended::Lost(death),
-        passed = play(kubectl, &cluster, &seats, &screen) => Ended::Played { passed },
+        death = death_of(balancer.as_mut()) => Ended::Lost(death),
+        passed = play(kubectl, &cluster, &agents, &screen) => Ended::Played { passed },
     };
     if let Ended::Died(death) = &ended {
         death.show(&screen);
@@ -113,8 +113,8 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Ended::Lost(death) = &ended {
         screen.line(screen.bold(death));
     }
-    if let Some(front) = front {
-        let unharmed = front.stop(&screen).await;
+    if let Some(balancer) = balancer {
+        let unharmed = balancer.stop(&screen).await;
         if let Ended::Played { passed } = &mut ended {
             *passed &= unharmed;
         }
@@ -131,17 +131,22 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Waits for the end of a balancer, if there is one.
-async fn lost(front: Option<&mut Front>) -> String {
-    match front {
-        Some(front) => front.death().await,
+async fn death_of(balancer: Option<&mut Balancer>) -> String {
+    match balancer {
+        Some(balancer) => balancer.death().await,
         None => std::future::pending().await,
     }
 }
 
 /// Plays the tour; without one, nothing happens by itself.
-async fn play(kubectl: Option<Kubectl>, cluster: &Cluster, seats: &[Seat], screen: &Screen) -> bool {
+async fn play(
+    kubectl: Option<Kubectl>,
+    cluster: &Cluster,
+    agents: &[ObservedAgent],
+    screen: &Screen,
+) -> bool {
     match kubectl {
-        Some(kubectl) => Tour { kubectl, cluster, seats, screen }.play().await,
+        Some(kubectl) => Tour { kubectl, cluster, agents, screen }.play().await,
         None => std::future::pending().await,
     }
 }

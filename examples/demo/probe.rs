@@ -1,7 +1,7 @@
 //! Asks an agent as a load balancer does.
 
 use crate::answer::Answer;
-use crate::place::Place;
+use crate::node::DemoNode;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -25,8 +25,8 @@ type Failure = Box<dyn Error + Send + Sync>;
 struct Connection(SendRequest<Empty<Bytes>>);
 
 impl Connection {
-    async fn open(place: Place) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(place.address()).await?;
+    async fn open(node: DemoNode) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(node.address()).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // Ends with the sender; what goes wrong on it is told to the request.
@@ -44,12 +44,12 @@ impl Connection {
 }
 
 /// Asks once, on a connection of its own.
-pub(crate) async fn get(place: Place, path: &str) -> Result<(u16, Bytes), Failure> {
-    timeout(PATIENCE, async { Connection::open(place).await?.get(path).await }).await?
+pub(crate) async fn get(node: DemoNode, path: &str) -> Result<(u16, Bytes), Failure> {
+    timeout(PATIENCE, async { Connection::open(node).await?.get(path).await }).await?
 }
 
 /// Asks forever, and gives each answer to `take` with the moment in which it was complete.
-pub(crate) async fn follow(place: Place, mut take: impl FnMut(Answer, Instant)) {
+pub(crate) async fn follow(node: DemoNode, mut take: impl FnMut(Answer, Instant)) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut kept = None;
@@ -58,7 +58,7 @@ pub(crate) async fn follow(place: Place, mut take: impl FnMut(Answer, Instant)) 
         let asked = timeout(PATIENCE, async {
             let mut connection = match kept.take() {
                 Some(connection) => connection,
-                None => Connection::open(place).await?,
+                None => Connection::open(node).await?,
             };
             let (_, body) = connection.get(PATH).await?;
             Ok::<_, Failure>((connection, body))

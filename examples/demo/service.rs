@@ -1,6 +1,6 @@
 //! The service that is balanced: on each node a server that says the node's name.
 
-use crate::place::Place;
+use crate::node::DemoNode;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,32 +15,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Services(#[expect(dead_code, reason = "held so that they run")] JoinSet<()>);
 
 impl Services {
-    pub(crate) async fn start(places: &[Place]) -> io::Result<Self> {
+    pub(crate) async fn start(nodes: &[DemoNode]) -> io::Result<Self> {
         let mut services = JoinSet::new();
-        for &place in places {
-            let listener = TcpListener::bind(place.service_address()).await?;
-            services.spawn(serve(place, listener));
+        for &node in nodes {
+            let listener = TcpListener::bind(node.service_address()).await?;
+            services.spawn(serve(node, listener));
         }
         Ok(Self(services))
     }
 }
 
-async fn serve(place: Place, listener: TcpListener) {
+async fn serve(node: DemoNode, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, answer(place, stream)))),
+            Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, answer(node, stream)))),
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-async fn answer(place: Place, mut stream: TcpStream) -> io::Result<()> {
+async fn answer(node: DemoNode, mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; 1024];
     // HAProxy's own check connects and sends nothing.
     if stream.read(&mut request).await? == 0 {
         return Ok(());
     }
-    let name = place.node;
+    let name = node.name;
     let head = format!("HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
     stream.write_all(head.as_bytes()).await?;
     stream.shutdown().await

@@ -1,7 +1,7 @@
 //! One step of the tour: what is done, what is expected, what was seen.
 
 use crate::answer::Answer;
-use crate::fleet::Seat;
+use crate::fleet::ObservedAgent;
 use crate::flips::Seen;
 use crate::probe;
 use crate::screen::{Screen, millis};
@@ -61,44 +61,49 @@ impl<'a> Step<'a> {
         Expectation { what, status, since: Instant::now(), bound }
     }
 
-    /// Waits until all of `seats` show what is expected.
+    /// Waits until all of `agents` show what is expected.
     pub(crate) async fn sees(
         &mut self,
         expected: Expectation<'_>,
-        seats: &[&Seat],
+        agents: &[&ObservedAgent],
         wanted: impl Fn(&Answer) -> bool,
     ) {
         let Expectation { what, status, since, bound } = expected;
         let mut longest = Duration::ZERO;
-        for seat in seats {
-            match self.wait(seat, since + bound, &wanted).await {
+        for agent in agents {
+            match self.wait(agent, since + bound, &wanted).await {
                 Some(seen) => longest = longest.max(took(&seen, since)),
-                None => return self.missed(seat),
+                None => return self.missed(agent),
             }
         }
-        for seat in seats {
-            match probe::get(seat.place, "/health").await {
+        for agent in agents {
+            match probe::get(agent.node, "/health").await {
                 Ok((got, _)) if got == status => {}
                 Ok((got, body)) => {
                     let body = String::from_utf8_lossy(&body);
-                    return self.saw(false, &format!("{}: /health {got} {body}", seat.place.node));
+                    return self.saw(false, &format!("{}: /health {got} {body}", agent.node.name));
                 }
-                Err(error) => return self.saw(false, &format!("{}: /health: {error}", seat.place.node)),
+                Err(error) => return self.saw(false, &format!("{}: /health: {error}", agent.node.name)),
             }
         }
         self.saw(longest <= bound, &format!("{what}, /health {status}, after {}", millis(longest)));
         sleep(BREATH).await;
     }
 
-    async fn wait(&self, seat: &Seat, deadline: Instant, wanted: impl Fn(&Answer) -> bool) -> Option<Seen> {
-        let mut seen = seat.seen.clone();
+    async fn wait(
+        &self,
+        agent: &ObservedAgent,
+        deadline: Instant,
+        wanted: impl Fn(&Answer) -> bool,
+    ) -> Option<Seen> {
+        let mut seen = agent.seen.clone();
         let waiting = seen.wait_for(|seen| wanted(&seen.answer));
         timeout_at(deadline.into(), waiting).await.ok()?.ok().map(|seen| seen.clone())
     }
 
-    fn missed(&mut self, seat: &Seat) {
-        let answer = seat.seen.borrow().answer.clone();
-        let (node, word) = (seat.place.node, answer.verdict.word());
+    fn missed(&mut self, agent: &ObservedAgent) {
+        let answer = agent.seen.borrow().answer.clone();
+        let (node, word) = (agent.node.name, answer.verdict.word());
         self.saw(false, &format!("not seen in time: {node} says {word} ({})", answer.reason_or_dash()));
     }
 

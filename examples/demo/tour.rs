@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Verdict};
 use crate::cluster::Cluster;
-use crate::fleet::Seat;
+use crate::fleet::ObservedAgent;
 use crate::kubectl::Kubectl;
 use crate::probe;
 use crate::screen::Screen;
@@ -21,7 +21,7 @@ const RESTARTS: &str = "nodegate_watch_restarts_total{resource=\"nodes\"";
 pub(crate) struct Tour<'a> {
     pub(crate) kubectl: Kubectl,
     pub(crate) cluster: &'a Cluster,
-    pub(crate) seats: &'a [Seat],
+    pub(crate) agents: &'a [ObservedAgent],
     pub(crate) screen: &'a Screen,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Tour<'a> {
         step.does("kubectl cordon worker-1");
         let expected = step.expects("worker-1 Draining (Unschedulable)", 503, GENEROUS);
         step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
-        step.sees(expected, &self.nodes("worker-1"), is_cordoned).await;
+        step.sees(expected, &self.agents_of("worker-1"), is_cordoned).await;
         self.uncordon(&mut step).await;
         step.end().await
     }
@@ -70,7 +70,7 @@ impl<'a> Tour<'a> {
         step.does("kubectl uncordon worker-1");
         let expected = step.expects("worker-1 Ready", 200, GENEROUS);
         step.done(self.kubectl.run(self.cluster, &["uncordon", "worker-1"]).await);
-        step.sees(expected, &self.nodes("worker-1"), is_ready).await;
+        step.sees(expected, &self.agents_of("worker-1"), is_ready).await;
     }
 
     async fn not_ready(&self) -> (String, bool) {
@@ -79,11 +79,11 @@ impl<'a> Tour<'a> {
         let expected = step.expects("worker-2 NotReady (KubeletNotReady)", 503, GENEROUS);
         self.cluster.sim.set_ready("worker-2", "False", "KubeletNotReady");
         let not_ready = |answer: &Answer| answer.is(Verdict::NotReady, Some("KubeletNotReady"));
-        step.sees(expected, &self.nodes("worker-2"), not_ready).await;
+        step.sees(expected, &self.agents_of("worker-2"), not_ready).await;
         step.does("sets it to Ready=True");
         let expected = step.expects("worker-2 Ready", 200, GENEROUS);
         self.cluster.sim.set_ready("worker-2", "True", "KubeletReady");
-        step.sees(expected, &self.nodes("worker-2"), is_ready).await;
+        step.sees(expected, &self.agents_of("worker-2"), is_ready).await;
         step.end().await
     }
 
@@ -97,7 +97,7 @@ impl<'a> Tour<'a> {
         let expected = step.expects("worker-1 Draining all the same", 503, VANISHED_BOUND);
         self.cluster.sim.half_open();
         step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
-        step.sees(expected, &self.nodes("worker-1"), is_cordoned).await;
+        step.sees(expected, &self.agents_of("worker-1"), is_cordoned).await;
         let replaced = self.restarts().await.saturating_sub(before);
         step.saw(replaced > 0, &format!("worker-1's agent replaced its watch {replaced} time(s)"));
         // On the new connection it is a matter of milliseconds again.
@@ -122,25 +122,25 @@ impl<'a> Tour<'a> {
         if let Err(error) = self.cluster.sim.restart(true).await {
             step.saw(false, &error.to_string());
         }
-        step.sees(fresh, &self.nodes("worker-2 worker-3"), is_ready).await;
-        step.sees(cordoned, &self.nodes("worker-1"), is_cordoned).await;
+        step.sees(fresh, &self.agents_of("worker-2 worker-3"), is_ready).await;
+        step.sees(cordoned, &self.agents_of("worker-1"), is_cordoned).await;
         self.uncordon(&mut step).await;
         step.end().await
     }
 
-    fn all(&self) -> Vec<&'a Seat> {
-        self.seats.iter().collect()
+    fn all(&self) -> Vec<&'a ObservedAgent> {
+        self.agents.iter().collect()
     }
 
-    fn nodes(&self, names: &str) -> Vec<&'a Seat> {
-        let named = |seat: &&Seat| names.split(' ').any(|name| name == seat.place.node);
-        self.seats.iter().filter(named).collect()
+    fn agents_of(&self, names: &str) -> Vec<&'a ObservedAgent> {
+        let named = |agent: &&ObservedAgent| names.split(' ').any(|name| name == agent.node.name);
+        self.agents.iter().filter(named).collect()
     }
 
     /// How often the first agent has begun its watch of the node anew.
     async fn restarts(&self) -> u64 {
-        let Some(seat) = self.seats.first() else { return 0 };
-        let Ok((_, metrics)) = probe::get(seat.place, "/metrics").await else { return 0 };
+        let Some(agent) = self.agents.first() else { return 0 };
+        let Ok((_, metrics)) = probe::get(agent.node, "/metrics").await else { return 0 };
         let metrics = String::from_utf8_lossy(&metrics);
         let counts = metrics.lines().filter(|line| line.starts_with(RESTARTS));
         counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()

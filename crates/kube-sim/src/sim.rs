@@ -14,7 +14,7 @@ use crate::api::auth::{ADMIN_TOKEN, Rule, User};
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
-use crate::faults::Faults;
+use crate::faults::requests::Faults;
 use crate::kubeconfig;
 use crate::net::Net;
 use crate::net::tls::TlsError;

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
+use crate::writes::defaults::blank_status;
 
 /// The API server sends its last bookmark this long before the watch times out.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -21,7 +22,7 @@ pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Optio
 /// An empty object that carries only a version (and the mark that initial events are over).
 pub(super) fn object(resource: &'static Resource, version: u64, end: bool) -> Obj {
     let mut value = match resource.plural {
-        "nodes" => json!({"spec": {}, "status": crate::cluster::node::blank_status()}),
+        "nodes" => json!({"spec": {}, "status": blank_status()}),
         "pods" => json!({"spec": {"containers": null}, "status": {}}),
         "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
         "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),

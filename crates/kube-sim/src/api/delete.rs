@@ -11,6 +11,8 @@ use crate::store::resource::{RESOURCES, Resource, by_plural};
 use crate::store::selector::{Selector, labels_match};
 use crate::store::status::Status;
 use crate::store::{Edit, View};
+use crate::wire::format::Format;
+use crate::wire::options;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Query, Target};
 
@@ -154,27 +156,16 @@ pub(crate) fn collection(
         return Err(Status::method_not_allowed());
     }
     let options = Options::read(query, body)?;
-    let selector = read::selector(resource, query)?;
-    let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
-    let (version, objects) = api.store.list(resource, namespace, &selector);
-    let mut out = format!(
-        "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[",
-        resource.kind,
-        resource.api_version()
-    )
-    .into_bytes();
-    for (n, object) in objects.iter().enumerate() {
-        if let Err(status) = remove(api, resource, &object.key, &options, |_, _| Ok(())) {
+    let selector = options::selector(resource, query)?;
+    let (version, objects) = api.store.list(resource, target.within(), &selector);
+    for object in &objects {
+        match remove(api, resource, &object.key, &options, |_, _| Ok(())) {
             // Somebody else was faster: that is what was wanted.
-            if status.code != 404 {
-                return Err(status);
-            }
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
         }
-        out.extend_from_slice(if n > 0 { b",{" } else { b"{" });
-        out.extend_from_slice(&object.rest());
     }
-    out.extend_from_slice(b"]}\n");
-    Ok(reply::json(StatusCode::OK, out))
+    Ok(read::render_list(resource, version, &objects, None, Format::Object, query))
 }
 
 /// POST of an Eviction: a deletion that disruption budgets may refuse.

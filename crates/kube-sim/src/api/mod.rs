@@ -20,10 +20,11 @@ use hyper::body::Incoming;
 use crate::api::auth::{Tokens, User};
 use crate::counters::{Counters, Kind};
 use crate::faults::etcd::Etcd;
-use crate::faults::{Effect, Facts, Faults};
+use crate::faults::requests::{Effect, Faults, RequestInfo};
 use crate::store::Store;
 use crate::store::resource::{self};
 use crate::store::status::Status;
+use crate::wire::format;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::{Query, Route, Target};
 use write::Writing;
@@ -110,17 +111,12 @@ impl Asked {
         header(&self.headers, name)
     }
 
-    fn facts(&self) -> Facts {
+    fn info(&self) -> RequestInfo {
         let resource = match &self.route {
             Route::Resource(target) => target.resource.clone(),
             Route::Path(_) => String::new(),
         };
-        Facts {
-            resource,
-            verb: self.kind.verb.clone(),
-            user: self.kind.user.clone(),
-            user_agent: self.text(&USER_AGENT).to_owned(),
-        }
+        RequestInfo { resource, verb: self.kind.verb.clone(), user: self.kind.user.clone() }
     }
 }
 
@@ -136,7 +132,7 @@ impl Api {
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
         }
-        asked.effects = self.faults.on_request(&asked.facts());
+        asked.effects = self.faults.on_request(&asked.info());
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
@@ -261,7 +257,7 @@ impl Api {
         if !allowed {
             return Err(Status::method_not_allowed());
         }
-        let format = reply::format(asked.text(&ACCEPT))?;
+        let format = format::format(asked.text(&ACCEPT))?;
         match asked.kind.verb.as_str() {
             "get" => return read::get(self, resource, target, query, format).await,
             "list" => return read::list(self, resource, target, query, format).await,

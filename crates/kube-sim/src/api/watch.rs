@@ -12,18 +12,20 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::read::{check_options, reach, selector, version};
+use super::read::reach;
 use super::{Api, Asked, bookmark};
 use crate::counters::WatchGuard;
 use crate::faults::etcd::Caches;
-use crate::faults::{Effect, Facts};
-use crate::kubectl::table;
+use crate::faults::requests::{Effect, RequestInfo};
+use crate::kubectl::table::{self, Include};
 use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
 use crate::store::{Change, Feed, Start, Subscription};
-use crate::wire::reply::{self, Cut, Format, Reply};
+use crate::wire::format::{Format, metadata_only};
+use crate::wire::options;
+use crate::wire::reply::{self, Cut, Reply};
 use crate::wire::request::{Query, Target};
 
 /// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
@@ -40,12 +42,12 @@ pub(super) async fn watch(
     format: Format,
 ) -> Result<Reply, Status> {
     let query = &request.query;
-    check_options(query, true)?;
-    let mut selector = selector(resource, query)?;
+    options::check_watch(query)?;
+    let mut selector = options::selector(resource, query)?;
     if !target.name.is_empty() {
         selector = selector.named(&target.name);
     }
-    let asked = version(query)?;
+    let asked = options::version(query)?;
     // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
     let initial = match query.get("sendInitialEvents") {
         Some(_) => query.flag("sendInitialEvents"),
@@ -75,7 +77,7 @@ pub(super) async fn watch(
         None if asked == 0 => Start::After(api.store.version()),
         _ => Start::After(asked),
     };
-    let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+    let namespace = target.within();
     let mut watch = Watch::new(api, request, resource, selector, format);
     watch.from = if initial { 0 } else { asked };
     if !request.effects.contains(&Effect::CloseWatch) {
@@ -120,8 +122,8 @@ struct Watch {
     resource: &'static Resource,
     selector: Selector,
     format: Format,
-    facts: Facts,
-    whole: bool,
+    info: RequestInfo,
+    include: Include,
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
@@ -162,8 +164,8 @@ impl Watch {
             resource,
             selector,
             format,
-            facts: request.facts(),
-            whole: query.text("includeObject") == "Object",
+            info: request.info(),
+            include: Include::of(query),
             from: 0,
             pending: VecDeque::new(),
             subscription: None,
@@ -205,7 +207,7 @@ impl Watch {
             if Instant::now() >= self.deadline {
                 return None;
             }
-            let deaf = self.api.faults.deaf(&self.facts);
+            let deaf = self.api.faults.deaf(&self.info);
             let cut = self.api.etcd.cache(self.resource).is_some();
             while let Some(change) = self.held.pop_front_if(|_| !cut) {
                 let line = self.change_line(&change);
@@ -300,10 +302,10 @@ impl Watch {
                 out.extend(object.type_prefix());
                 out.extend_from_slice(&object.rest());
             }
-            Format::Metadata => out.extend_from_slice(&render(&reply::metadata_only(&object.value))),
+            Format::Metadata => out.extend_from_slice(&render(&metadata_only(&object.value))),
             Format::Table => {
                 out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
-                out.extend(table::row_with(object, true, self.whole));
+                out.extend(table::row(object, self.include));
                 out.extend_from_slice(b"]}");
                 self.columns_sent = true;
             }
@@ -318,7 +320,7 @@ impl Watch {
 
     /// What the fault switches make of a line.
     fn spoil(&mut self, line: Bytes) -> Bytes {
-        match self.api.faults.on_event(&self.facts) {
+        match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }

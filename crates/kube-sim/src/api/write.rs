@@ -5,17 +5,19 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::{Api, read};
+use crate::store::cause::Cause;
 use crate::store::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
 use crate::store::resource::{Resource, by_plural};
 use crate::store::status::Status;
 use crate::store::{Edit, View};
-use crate::wire::reply::{Format, Reply};
+use crate::wire::format::Format;
+use crate::wire::reply::Reply;
 use crate::wire::request::{Query, Target};
 use crate::writes::apply;
 use crate::writes::managed_fields::{self, Write};
 use crate::writes::patch::{self, PatchType};
 use crate::writes::schema::{Shape, conform};
-use crate::writes::{defaults, validate};
+use crate::writes::{defaults, service, validate};
 
 /// Everything a write needs to know of its request.
 pub(crate) struct Writing<'a> {
@@ -120,23 +122,12 @@ pub(crate) fn decode(body: &Bytes) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// The API server's alphabet for generated names: no vowels, no words.
-fn suffix() -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    (0..5).filter_map(|_| LETTERS.get(fastrand::usize(..LETTERS.len()))).map(|b| char::from(*b)).collect()
-}
-
 /// POST.
 pub(crate) fn create(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<Reply, Status> {
     let mut value = decode(body)?;
     writing.accept(&mut value)?;
     if meta_str(&value, "resourceVersion").is_some_and(|v| v != "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
-    }
-    if meta_str(&value, "name").is_none_or(str::is_empty)
-        && let Some(prefix) = meta_str(&value, "generateName").map(str::to_owned)
-    {
-        meta_mut(&mut value).insert("name".to_owned(), format!("{prefix}{}", suffix()).into());
     }
     create_prepared(api, writing, value, "Update", None)
 }
@@ -168,7 +159,7 @@ fn create_prepared(
         if old.is_some() {
             return Err(Status::already_exists(resource.subject(&name)));
         }
-        defaults::allocate(resource, None, &mut value, others)?;
+        allocate(resource, &mut value, others);
         if writing.query.dry_run() {
             preview = Some(value);
             return Ok(Edit::Keep);
@@ -176,6 +167,13 @@ fn create_prepared(
         Ok(Edit::Put(value))
     })?;
     writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), true)
+}
+
+/// Gives an object what no two objects may have.
+fn allocate(resource: &'static Resource, object: &mut Value, others: &View<'_>) {
+    if resource.plural == "services" {
+        service::allocate(object, &others.list(resource, None));
+    }
 }
 
 fn namespace_exists(api: &Api, writing: &Writing<'_>) -> Result<(), Status> {
@@ -207,8 +205,7 @@ pub(crate) fn update(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<R
         return create_prepared(api, writing, value, "Update", None);
     }
     if meta_str(&value, "resourceVersion").is_none() && !resource.unconditional_update {
-        let cause =
-            validate::invalid_value("metadata.resourceVersion", "0", "must be specified for an update");
+        let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
         return Err(Status::invalid(resource.group, resource.kind, &writing.target.name, vec![cause]));
     }
     change(api, writing, "Update", |_| Ok((value, None)))
@@ -252,7 +249,7 @@ fn change(
             );
         }
         if !writing.status_only() {
-            defaults::allocate(resource, Some(old), &mut new, others)?;
+            allocate(resource, &mut new, others);
         }
         if same(old, &new) && !asked_reset {
             return Ok(Edit::Keep);
@@ -279,7 +276,7 @@ fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), Status>
         return Ok(());
     }
     let shown = format!("{:?}", given.unwrap_or_default());
-    let cause = validate::invalid_value("metadata.name", &shown, "field is immutable");
+    let cause = Cause::invalid("metadata.name", &shown, "field is immutable");
     Err(Status::invalid(resource.group, resource.kind, name, vec![cause]))
 }
 
@@ -325,7 +322,7 @@ pub(crate) fn patch(
         return change(api, writing, "Update", |old| Ok((patch::patched(kind, &shape, old, body)?, None)));
     }
     if writing.query.text("fieldManager").is_empty() {
-        let cause = validate::required("fieldManager", "is required for apply patch");
+        let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     // kubectl and client libraries send JSON here, which is YAML too; block YAML is not read.

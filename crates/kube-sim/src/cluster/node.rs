@@ -99,18 +99,6 @@ pub(crate) fn ready_condition(ready: bool, now: &str) -> Value {
     }
 }
 
-/// The status of a Node that says nothing: Go prints these fields even when they are empty.
-pub(crate) fn blank_status() -> Value {
-    json!({
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-        "nodeInfo": {
-            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
-            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
-            "operatingSystem": "", "architecture": "",
-        },
-    })
-}
-
 /// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
 /// when the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {

@@ -4,7 +4,7 @@ use futures::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
-use crate::faults::Effect;
+use crate::faults::requests::Effect;
 use crate::wire::reply::{Body, Cut, Reply};
 
 /// What the effects make of an answer.

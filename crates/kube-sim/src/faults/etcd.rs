@@ -16,6 +16,7 @@ use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::Status;
 use crate::store::{Change, Store, Subscription};
+use crate::wire::options::{Source, VERSION_WAIT};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::Query;
 
@@ -23,9 +24,6 @@ use crate::wire::request::Query;
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long `/livez` waits for etcd's answer.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the API server waits for its cache to reach a version.
-const VERSION_WAIT: Duration = Duration::from_secs(3);
-
 /// By plural names.
 pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 
@@ -80,17 +78,11 @@ impl Etcd {
         &self,
         resource: &Resource,
         query: &Query,
-        asked: u64,
+        source: &Source,
     ) -> Result<Option<Arc<Cache>>, Status> {
         let Some(cache) = self.cache(resource) else { return Ok(None) };
-        let matching = query.text("resourceVersionMatch");
-        let exact = matching == "Exact"
-            || !query.text("continue").is_empty()
-            || (asked > 0 && query.number("limit").unwrap_or(0) > 0 && matching.is_empty());
-        if exact || query.text("resourceVersion").is_empty() {
-            return Err(in_vain(query).await);
-        }
-        cache.reach(asked).await?;
+        let Source::Cache(asked) = source else { return Err(in_vain(query).await) };
+        cache.reach(*asked).await?;
         Ok(Some(cache))
     }
 

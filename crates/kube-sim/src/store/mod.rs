@@ -1,7 +1,9 @@
 //! All objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
 
+pub(crate) mod cause;
 pub(crate) mod escape;
 pub(crate) mod limits;
+pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod resource;
 pub(crate) mod selector;

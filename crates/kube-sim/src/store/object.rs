@@ -148,7 +148,7 @@ fn push_meta(out: &mut String, meta: &Value) {
     out.push('}');
 }
 
-/// Renders any object that is not in the store (a dry run's result, a review) with its type first.
+/// Renders any object that is not in the store (a dry run's result) with its type first.
 pub(crate) fn render(value: &Value) -> Bytes {
     let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut out = format!("{{\"kind\":{},\"apiVersion\":{},", json!(text("kind")), json!(text("apiVersion")));
@@ -170,6 +170,15 @@ pub(crate) fn meta_mut(value: &mut Value) -> &mut Map<String, Value> {
 pub(crate) fn child_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let child = as_map(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
     as_map(child)
+}
+
+/// Puts in what is not there.
+pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
+    if let Value::Object(wanted) = wanted {
+        for (key, value) in wanted {
+            map.entry(key).or_insert(value);
+        }
+    }
 }
 
 /// The value as a map; anything else is replaced by an empty one.

@@ -227,18 +227,18 @@ fn term_end(text: &str) -> usize {
 fn parse_label_term(term: &str) -> Result<Requirement, String> {
     let make = |key: &str, test| {
         let key = key.trim();
-        if crate::writes::validate::qualified_name(key).is_empty() {
+        if crate::store::names::qualified_name(key).is_empty() {
             Ok(Requirement { key: key.to_owned(), test })
         } else {
             Err(format!(
                 "<nil>: Invalid value: \"{key}\": {}",
-                crate::writes::validate::qualified_name(key).join("; ")
+                crate::store::names::qualified_name(key).join("; ")
             ))
         }
     };
     let value = |text: &str| -> Result<String, String> {
         let text = text.trim();
-        let faults = crate::writes::validate::label_value(text);
+        let faults = crate::store::names::label_value(text);
         if faults.is_empty() {
             Ok(text.to_owned())
         } else {

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::store::cause::Cause;
 use crate::store::escape::escaped;
 
 /// A Kubernetes `metav1.Status`: one pointer, because it is the error of nearly everything.
@@ -61,19 +62,6 @@ pub struct Details {
     /// Mirrors the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero32")]
     pub retry_after_seconds: u32,
-}
-
-/// `StatusCause`.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cause {
-    /// One word, e.g. `FieldValueInvalid`.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub reason: &'static str,
-    /// What is wrong.
-    pub message: String,
-    /// Path of the field.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]

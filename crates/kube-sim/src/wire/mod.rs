@@ -1,5 +1,7 @@
 //! Requests as they come in and answers as they go out.
 
+pub(crate) mod format;
+pub(crate) mod options;
 pub(crate) mod protobuf;
 pub(crate) mod reply;
 pub(crate) mod request;

@@ -7,7 +7,6 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use serde_json::{Value, json};
 
 use crate::store::status::Status;
 
@@ -123,69 +122,4 @@ pub(crate) fn abandoned() -> Reply {
 /// Whether no answer is to be given.
 pub(crate) fn is_abandoned(reply: &Reply) -> bool {
     reply.extensions().get::<Abandoned>().is_some()
-}
-
-/// How the client wants objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// As they are.
-    Object,
-    /// As kubectl's columns.
-    Table,
-    /// Metadata only.
-    Metadata,
-}
-
-/// Reads `Accept`. Protobuf is never spoken, so it must offer JSON too (as kubectl does).
-pub(crate) fn format(accept: &str) -> Result<Format, Status> {
-    if accept.trim().is_empty() {
-        return Ok(Format::Object);
-    }
-    for offer in accept.split(',') {
-        let mut params = offer.split(';').map(str::trim);
-        let media_type = params.next().unwrap_or_default();
-        if !matches!(media_type, "application/json" | "application/*" | "*/*") {
-            continue;
-        }
-        let param = |name: &str| {
-            offer
-                .split(';')
-                .map(str::trim)
-                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
-                .unwrap_or_default()
-        };
-        match (param("as"), param("g"), param("v")) {
-            ("", ..) => return Ok(Format::Object),
-            ("Table", "meta.k8s.io", "v1" | "v1beta1") => return Ok(Format::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
-                return Ok(Format::Metadata);
-            }
-            _ => {}
-        }
-    }
-    Err(Status::not_acceptable("application/json, application/yaml, application/vnd.kubernetes.protobuf"))
-}
-
-/// Only the metadata of an object.
-pub(crate) fn metadata_only(object: &Value) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_offer_that_can_be_met_wins() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(format(table).ok(), Some(Format::Table));
-        assert_eq!(format("application/vnd.kubernetes.protobuf,application/json").ok(), Some(Format::Object));
-        assert_eq!(
-            format("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").ok(),
-            Some(Format::Metadata)
-        );
-        assert_eq!(format("application/json, */*").ok(), Some(Format::Object));
-        assert_eq!(format("text/html").unwrap_err().code, 406);
-    }
 }

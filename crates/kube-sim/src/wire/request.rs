@@ -64,6 +64,11 @@ impl Route {
 }
 
 impl Target {
+    /// The namespace, if it is only about one.
+    pub(crate) fn within(&self) -> Option<&str> {
+        (!self.namespace.is_empty()).then_some(self.namespace.as_str())
+    }
+
     /// The authorizer's verb for a method.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let named = !self.name.is_empty();

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::managed_fields::{self, Fields, Write};
-use crate::store::status::{Cause, Status};
+use crate::store::cause::Cause;
+use crate::store::status::Status;
 use crate::writes::schema::{Merge, Shape};
 
 /// The object after `config` was applied over `live`, and the fields the manager owns now.

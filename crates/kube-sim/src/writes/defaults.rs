@@ -1,17 +1,23 @@
 //! What the API server itself does to an object that is created or updated: defaults, and fields
 //! that a client cannot set.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::store::View;
-use crate::store::object::{as_map, child_mut, meta_mut, meta_str};
+use crate::store::object::{as_map, child_mut, fill, meta_mut, meta_str};
 use crate::store::resource::Resource;
-use crate::store::status::Status;
 use crate::writes::service;
 
 /// Fields of the metadata that belong to the server.
-const KEPT: [&str; 6] =
-    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
+const KEPT: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+];
 
 /// Takes out what Go's `omitempty` would not print.
 pub(crate) fn normalize(resource: &Resource, object: &mut Value) {
@@ -55,6 +61,18 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
+/// The status of a Node that says nothing: Go prints these fields even when they are empty.
+pub(crate) fn blank_status() -> Value {
+    json!({
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": {
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "", "architecture": "",
+        },
+    })
+}
+
 /// Makes a new object ready to be stored.
 pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: bool) {
     let meta = meta_mut(object);
@@ -80,7 +98,7 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: b
         "nodes" => node(object, taint_new_nodes),
         "pods" => pod(object),
         "services" => {
-            service::defaults(object);
+            service::prepare(None, object);
             as_map(object).insert("status".to_owned(), json!({"loadBalancer": {}}));
         }
         "namespaces" => {
@@ -90,41 +108,20 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: b
             child_mut(object, "spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
             child_mut(object, "status").insert("phase".to_owned(), json!("Active"));
         }
-        "secrets" => secret(object),
-        "deployments" | "replicasets" | "statefulsets" => {
-            child_mut(object, "spec").entry("replicas").or_insert_with(|| json!(1));
-        }
         _ => {}
     }
 }
 
 fn node(object: &mut Value, taint: bool) {
     child_mut(object, "spec");
-    if let Value::Object(blank) = crate::cluster::node::blank_status() {
-        let status = child_mut(object, "status");
-        for (key, value) in blank {
-            status.entry(key).or_insert(value);
-        }
-    }
+    fill(child_mut(object, "status"), blank_status());
     if taint {
         // The TaintNodesByCondition admission plugin.
         let taints = child_mut(object, "spec").entry("taints").or_insert_with(|| json!([]));
         let fresh = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-        if let Some(taints) = taints.as_array_mut()
-            && !taints
-                .iter()
-                .any(|t| t.get("key") == fresh.get("key") && t.get("effect") == fresh.get("effect"))
-        {
+        let same = |taint: &Value| ["key", "effect"].iter().all(|key| taint.get(key) == fresh.get(key));
+        if let Some(taints) = taints.as_array_mut().filter(|taints| !taints.iter().any(same)) {
             taints.push(fresh);
-        }
-    }
-}
-
-/// Puts in what is not there.
-pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
-    if let Value::Object(wanted) = wanted {
-        for (key, value) in wanted {
-            map.entry(key).or_insert(value);
         }
     }
 }
@@ -177,57 +174,25 @@ fn pod(object: &mut Value) {
     as_map(object).insert("status".to_owned(), status);
 }
 
-fn secret(object: &mut Value) {
-    use base64::Engine as _;
-    let map = as_map(object);
-    map.entry("type").or_insert_with(|| json!("Opaque"));
-    if let Some(Value::Object(plain)) = map.remove("stringData") {
-        let data = as_map(map.entry("data").or_insert_with(|| json!({})));
-        for (key, value) in plain {
-            let text = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-            data.insert(key, Value::String(text));
-        }
-    }
-}
-
 /// Makes an update ready to be stored over `old`: what the client cannot change is put back.
 pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_only: bool) {
-    let kept: Vec<(&str, Option<Value>)> =
-        KEPT.iter().map(|field| (*field, old.pointer(&format!("/metadata/{field}")).cloned())).collect();
     let meta = meta_mut(new);
-    for (field, value) in kept {
-        match value {
-            Some(value) => meta.insert(field.to_owned(), value),
+    for field in KEPT {
+        match old.pointer(&format!("/metadata/{field}")) {
+            Some(value) => meta.insert(field.to_owned(), value.clone()),
             None => meta.remove(field),
         };
     }
-    for field in ["name", "namespace"] {
-        if let Some(value) = old.pointer(&format!("/metadata/{field}")) {
-            meta_mut(new).insert(field.to_owned(), value.clone());
-        }
-    }
-    let map = as_map(new);
     if resource.has_status() {
-        // Each door leaves the other's half alone.
-        if status_only {
-            let others: Vec<String> =
-                old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-            for key in others.iter().filter(|k| !matches!(k.as_str(), "metadata" | "status")) {
-                if let Some(value) = old.get(key) {
-                    map.insert(key.clone(), value.clone());
-                }
-            }
-        } else {
-            match old.get("status") {
-                Some(status) => map.insert("status".to_owned(), status.clone()),
-                None => map.remove("status"),
-            };
-        }
+        // A write of the status leaves all else alone, and any other the status.
+        let kept = |key: &str| key != "metadata" && (key == "status") != status_only;
+        let map = as_map(new);
+        map.retain(|key, _| !kept(key));
+        let old = old.as_object().into_iter().flatten().filter(|(key, _)| kept(key));
+        map.extend(old.map(|(key, value)| (key.clone(), value.clone())));
     }
-    match resource.plural {
-        "secrets" => secret(new),
-        "services" if !status_only => service::update(old, new),
-        _ => {}
+    if resource.plural == "services" && !status_only {
+        service::prepare(Some(old), new);
     }
     if resource.generation && moves(resource, old, new) {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(1);
@@ -243,17 +208,4 @@ fn moves(resource: &Resource, old: &Value, new: &Value) -> bool {
         _ => &["/spec"],
     };
     fields.iter().any(|field| old.pointer(field) != new.pointer(field))
-}
-
-/// Gives an object what no two objects may have; `old` is what it replaces.
-pub(crate) fn allocate(
-    resource: &'static Resource,
-    old: Option<&Value>,
-    object: &mut Value,
-    others: &View<'_>,
-) -> Result<(), Status> {
-    match resource.plural {
-        "services" => service::allocate(old, object, &others.list(resource, None)),
-        _ => Ok(()),
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::agent::Launcher;
 use crate::haproxy::{self, Haproxy};
-use crate::place::Place;
+use crate::node::DemoNode;
 use crate::screen::Screen;
 use crate::service::Services;
 use crate::traffic::{Counts, Tally, Traffic};
@@ -15,20 +15,20 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(crate) struct Front {
+pub(crate) struct Balancer {
     _services: Services,
     haproxy: Haproxy,
     traffic: Traffic,
     view: AbortHandle,
 }
 
-impl Front {
-    pub(crate) async fn start(places: &[Place], dir: &Path, screen: &Screen) -> io::Result<Self> {
-        let services = Services::start(places).await?;
-        let haproxy = Haproxy::start(&Launcher::find()?, places, dir).await?;
-        let traffic = Traffic::start(haproxy::address(places));
+impl Balancer {
+    pub(crate) async fn start(nodes: &[DemoNode], dir: &Path, screen: &Screen) -> io::Result<Self> {
+        let services = Services::start(nodes).await?;
+        let haproxy = Haproxy::start(&Launcher::find()?, nodes, dir).await?;
+        let traffic = Traffic::start(haproxy::address(nodes));
         let view = View {
-            nodes: places.iter().map(|place| place.node).collect(),
+            nodes: nodes.iter().map(|node| node.name).collect(),
             socket: haproxy.socket(),
             tally: traffic.tally.clone(),
             screen: screen.clone(),

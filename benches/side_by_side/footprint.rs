@@ -20,7 +20,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct Footprint {
     /// From the start of the process to the first answer that is not stale.
     pub(crate) first_answer: Latencies,
     pub(crate) wakeups_per_second: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Life {
 pub(crate) const CROWD: usize = 1024;
 
 /// Follows agents from their start on; the last one through everything.
-pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<Life, Failure> {
+pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<Footprint, Failure> {
     let mut first_answer = Latencies::default();
     for _ in 1..plan.starts {
         first_answer.add(Peer::first_answer(cluster, nodegate)?.1);
@@ -64,7 +64,7 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
         prober.probe()?;
     }
     let crowded = usage::memory(agent.pid())?;
-    Ok(Life { first_answer, wakeups_per_second, idle, warm, probes: plan.probes, after, crowded })
+    Ok(Footprint { first_answer, wakeups_per_second, idle, warm, probes: plan.probes, after, crowded })
 }
 
 /// Half of the probes on new connections, half on kept ones.

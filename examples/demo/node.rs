@@ -1,24 +1,24 @@
-//! Which node's agent listens where.
+//! The nodes of the demo, and where their agents listen.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 /// A node and the port of its agent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) node: &'static str,
+pub(crate) struct DemoNode {
+    pub(crate) name: &'static str,
     pub(crate) port: u16,
 }
 
 /// The port can't be had.
 #[derive(Debug, thiserror::Error)]
-#[error("port {port} for the agent of {} is not free ({reason}): is another demo or nodegate running?", .place.node)]
+#[error("port {port} for the agent of {} is not free ({reason}): is another demo or nodegate running?", .node.name)]
 pub(crate) struct Taken {
-    place: Place,
+    node: DemoNode,
     port: u16,
     reason: std::io::Error,
 }
 
-impl Place {
+impl DemoNode {
     /// Only this machine: a demo has no business on the network.
     pub(crate) fn address(self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
@@ -35,20 +35,20 @@ impl Place {
     }
 }
 
-/// The three places.
-pub(crate) fn all(base: u16) -> [Place; 3] {
+/// The three nodes.
+pub(crate) fn all(base: u16) -> [DemoNode; 3] {
     // Each agent has room for more ports beside its own.
     [("worker-1", 0), ("worker-2", 10), ("worker-3", 20)]
-        .map(|(node, offset)| Place { node, port: base + offset })
+        .map(|(name, offset)| DemoNode { name, port: base + offset })
 }
 
 /// Whether nobody listens on any of the ports. An agent can't tell: it shares its port, so that a new one can take over
 /// from an old one without a gap.
-pub(crate) fn free(places: &[Place]) -> Result<(), Taken> {
-    for &place in places {
-        for port in [place.port, place.agent_port()] {
+pub(crate) fn check_ports_free(nodes: &[DemoNode]) -> Result<(), Taken> {
+    for &node in nodes {
+        for port in [node.port, node.agent_port()] {
             let address = (Ipv4Addr::LOCALHOST, port);
-            TcpListener::bind(address).map_err(|reason| Taken { place, port, reason })?;
+            TcpListener::bind(address).map_err(|reason| Taken { node, port, reason })?;
         }
     }
     Ok(())

@@ -1,15 +1,15 @@
 //! `kubectl get`: objects as rows. The columns are the API server's own printers'.
 
-mod cells;
-
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use super::cells;
 use crate::store::escape::escaped;
 use crate::store::object::{Obj, render};
 use crate::store::resource::Resource;
-use crate::wire::reply::metadata_only;
+use crate::wire::format::{Next, list_meta, metadata_only};
+use crate::wire::request::Query;
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
      resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
@@ -22,10 +22,10 @@ const CREATED: &str = "CreationTimestamp is a timestamp representing the server 
 
 /// The node columns as captured, descriptions and all.
 static NODE: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../fixtures/node-columns.json")).unwrap_or_default()
+    serde_json::from_str(include_str!("../../fixtures/node-columns.json")).unwrap_or_default()
 });
 
-/// Columns of a resource; a `*` marks those of `-o wide`.
+/// Columns of a resource; a `*` marks those of `-o wide`. Kinds that a drain never shows have a name and an age.
 fn names(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
         "pods" => &[
@@ -41,47 +41,7 @@ fn names(resource: &Resource) -> &'static [&'static str] {
         ],
         "services" => &["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "*Selector"],
         "leases" => &["Name", "Holder", "Age"],
-        "endpointslices" => &["Name", "AddressType", "Ports", "Endpoints", "Age"],
-        "endpoints" => &["Name", "Endpoints", "Age"],
         "namespaces" => &["Name", "Status", "Age"],
-        "configmaps" => &["Name", "Data", "Age"],
-        "secrets" => &["Name", "Type", "Data", "Age"],
-        "serviceaccounts" => &["Name", "Secrets", "Age"],
-        "events" => &[
-            "Last Seen",
-            "Type",
-            "Reason",
-            "Object",
-            "*Subobject",
-            "*Source",
-            "Message",
-            "*First Seen",
-            "*Count",
-            "*Name",
-        ],
-        "deployments" => {
-            &["Name", "Ready", "Up-to-date", "Available", "Age", "*Containers", "*Images", "*Selector"]
-        }
-        "statefulsets" => &["Name", "Ready", "Age", "*Containers", "*Images"],
-        "replicasets" => {
-            &["Name", "Desired", "Current", "Ready", "Age", "*Containers", "*Images", "*Selector"]
-        }
-        "daemonsets" => &[
-            "Name",
-            "Desired",
-            "Current",
-            "Ready",
-            "Up-to-date",
-            "Available",
-            "Node Selector",
-            "Age",
-            "*Containers",
-            "*Images",
-            "*Selector",
-        ],
-        "poddisruptionbudgets" => &["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
-        "clusterroles" | "roles" => &["Name", "Created At"],
-        "clusterrolebindings" | "rolebindings" => &["Name", "Role", "Age"],
         _ => &["Name", "Age"],
     }
 }
@@ -95,57 +55,52 @@ fn columns(resource: &Resource) -> Value {
         let name = name.trim_start_matches('*');
         let (format, description) = match name {
             "Name" => ("name", NAME),
-            "Age" | "Created At" => ("", CREATED),
+            "Age" => ("", CREATED),
             _ => ("", ""),
         };
-        let number = matches!(
-            name,
-            "Data"
-                | "Desired"
-                | "Current"
-                | "Up-to-date"
-                | "Available"
-                | "Count"
-                | "Secrets"
-                | "Allowed Disruptions"
-        );
-        let kind = if number { "integer" } else { "string" };
-        json!({"name": name, "type": kind, "format": format, "description": description, "priority": i32::from(wide)})
+        json!({"name": name, "type": "string", "format": format, "description": description, "priority": i32::from(wide)})
     };
     Value::Array(names(resource).iter().map(column).collect())
 }
 
+/// What a row has of its object besides the cells (`includeObject`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    /// As asked.
+    pub(crate) fn of(query: &Query) -> Self {
+        match query.text("includeObject") {
+            "None" => Include::None,
+            "Object" => Include::Object,
+            _ => Include::Metadata,
+        }
+    }
+}
+
 /// A table up to its rows: `{"kind":"Table",…,"rows":[`. Watches send the columns only once.
-pub(crate) fn head(
-    resource: &Resource,
-    at: u64,
-    next: Option<&crate::api::read::Next>,
-    with_columns: bool,
-) -> Vec<u8> {
+pub(crate) fn head(resource: &Resource, at: u64, next: Option<&Next>, with_columns: bool) -> Vec<u8> {
     let columns = if with_columns { columns(resource) } else { Value::Null };
     let columns = escaped(columns.to_string());
-    let meta = crate::api::read::list_meta(at, next);
+    let meta = list_meta(at, next);
     format!(
         "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"columnDefinitions\":{columns},\"rows\":["
     )
     .into_bytes()
 }
 
-/// One row with the object's metadata.
-pub(crate) fn row(object: &Obj, include: bool) -> Vec<u8> {
-    row_with(object, include, false)
-}
-
-/// One row with nothing, the metadata, or the whole object.
-pub(crate) fn row_with(object: &Obj, include: bool, whole: bool) -> Vec<u8> {
+/// One row.
+pub(crate) fn row(object: &Obj, include: Include) -> Vec<u8> {
     let cells = escaped(Value::Array(cells::cells(object)).to_string());
     let mut row = format!("{{\"cells\":{cells},\"object\":").into_bytes();
-    if whole {
-        row.extend_from_slice(&object.full());
-    } else if include {
-        row.extend_from_slice(&render(&metadata_only(&object.value)));
-    } else {
-        row.extend_from_slice(b"null");
+    match include {
+        Include::None => row.extend_from_slice(b"null"),
+        Include::Metadata => row.extend_from_slice(&render(&metadata_only(&object.value))),
+        Include::Object => row.extend_from_slice(&object.full()),
     }
     row.push(b'}');
     row

@@ -1,0 +1,203 @@
+//! The fault switches that work on requests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What goes wrong, and for whom.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// What happens.
+    pub effect: Effect,
+    /// For whom.
+    pub scope: Scope,
+    /// How often, 0 to 1.
+    pub probability: f64,
+}
+
+/// What a fault does to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Answers with this code (401, 403, 410, 429, 500, 503, 504, …) in the API server's words.
+    Status {
+        /// HTTP status code.
+        code: u16,
+        /// Seconds in `Retry-After`; 0 for none.
+        retry_after: u32,
+    },
+    /// RBAC taken away: 403 as the authorizer words it.
+    Forbidden,
+    /// The request is read and never answered.
+    Hang,
+    /// The answer comes this much later.
+    Latency {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// A watch is accepted and closed at once.
+    CloseWatch,
+    /// Watches stay open and say nothing; what they missed is lost.
+    Deaf {
+        /// Whether bookmarks still come.
+        bookmarks: bool,
+    },
+    /// Broken JSON in lists, objects and watch events.
+    Malformed,
+    /// The stream ends in the middle of an event or body.
+    CutEvent,
+}
+
+/// Which requests a fault hits; an empty list means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Plural resources. Requests for other paths (discovery, health) have none and are then not hit.
+    pub resources: Vec<String>,
+    /// Verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
+    pub verbs: Vec<String>,
+    /// User names.
+    pub users: Vec<String>,
+}
+
+impl Scope {
+    /// Everything.
+    pub fn all() -> Self {
+        Scope::default()
+    }
+
+    /// Only these resources.
+    #[must_use]
+    pub fn resources(mut self, resources: &[&str]) -> Self {
+        self.resources = resources.iter().map(|r| (*r).to_owned()).collect();
+        self
+    }
+
+    /// Only these verbs.
+    #[must_use]
+    pub fn verbs(mut self, verbs: &[&str]) -> Self {
+        self.verbs = verbs.iter().map(|v| (*v).to_owned()).collect();
+        self
+    }
+
+    /// Only these users.
+    #[must_use]
+    pub fn users(mut self, users: &[&str]) -> Self {
+        self.users = users.iter().map(|u| (*u).to_owned()).collect();
+        self
+    }
+
+    fn covers(&self, request: &RequestInfo) -> bool {
+        let has = |list: &[String], word: &str| list.is_empty() || list.iter().any(|w| w == word);
+        has(&self.resources, &request.resource)
+            && has(&self.verbs, &request.verb)
+            && has(&self.users, &request.user)
+    }
+}
+
+impl Effect {
+    /// For everything.
+    pub fn everywhere(self) -> Fault {
+        self.on(Scope::all())
+    }
+
+    /// For a scope.
+    pub fn on(self, scope: Scope) -> Fault {
+        Fault { effect: self, scope, probability: 1.0 }
+    }
+
+    /// Whether a request with this verb is where it strikes. [`Effect::Deaf`] is asked for as long as
+    /// a watch is open.
+    fn strikes_request(&self, verb: &str) -> bool {
+        match self {
+            Effect::Deaf { .. } => false,
+            Effect::CloseWatch => verb == "watch",
+            Effect::Malformed | Effect::CutEvent => verb != "watch",
+            _ => true,
+        }
+    }
+
+    /// Whether an event of a watch is where it strikes, also of one that was open before.
+    fn strikes_event(&self) -> bool {
+        matches!(self, Effect::Malformed | Effect::CutEvent)
+    }
+}
+
+impl Fault {
+    /// Hits only some requests.
+    #[must_use]
+    pub fn probability(mut self, probability: f64) -> Self {
+        self.probability = probability;
+        self
+    }
+}
+
+/// What a scope looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestInfo {
+    /// Plural resource or empty.
+    pub resource: String,
+    /// RBAC verb, or the HTTP method in lower case.
+    pub verb: String,
+    /// User name.
+    pub user: String,
+}
+
+/// Names a fault that is switched on.
+pub type FaultId = u64;
+
+/// All faults that are switched on.
+#[derive(Debug, Default)]
+pub struct Faults {
+    on: Mutex<Vec<(FaultId, Fault)>>,
+    next: AtomicU64,
+}
+
+impl Faults {
+    fn lock(&self) -> MutexGuard<'_, Vec<(FaultId, Fault)>> {
+        self.on.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Switches a fault on.
+    pub fn add(&self, fault: Fault) -> FaultId {
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().push((id, fault));
+        id
+    }
+
+    /// Switches one off; false if it was not on.
+    pub fn remove(&self, id: FaultId) -> bool {
+        let mut on = self.lock();
+        let before = on.len();
+        on.retain(|(other, _)| *other != id);
+        on.len() < before
+    }
+
+    /// Switches all off.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// The effects that hit this request. Drawn once a request.
+    pub(crate) fn on_request(&self, request: &RequestInfo) -> Vec<Effect> {
+        self.draw(request, |effect| effect.strikes_request(&request.verb))
+    }
+
+    /// What spoils this event of a watch: drawn once an event, and one is enough.
+    pub(crate) fn on_event(&self, request: &RequestInfo) -> Option<Effect> {
+        self.draw(request, Effect::strikes_event).into_iter().next()
+    }
+
+    fn draw(&self, request: &RequestInfo, fits: impl Fn(&Effect) -> bool) -> Vec<Effect> {
+        let strikes = |fault: &Fault| {
+            fits(&fault.effect) && fault.scope.covers(request) && fastrand::f64() < fault.probability
+        };
+        let on = self.lock();
+        on.iter().filter(|(_, fault)| strikes(fault)).map(|(_, fault)| fault.effect.clone()).collect()
+    }
+
+    /// Whether a watch is deaf now, and if so whether its bookmarks still come.
+    pub(crate) fn deaf(&self, request: &RequestInfo) -> Option<bool> {
+        self.lock().iter().find_map(|(_, fault)| match fault.effect {
+            Effect::Deaf { bookmarks } if fault.scope.covers(request) => Some(bookmarks),
+            _ => None,
+        })
+    }
+}
