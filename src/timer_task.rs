@@ -4,7 +4,7 @@
 use nodegate_readiness::beats::BEAT;
 use nodegate_readiness::{Beats, Board, Moment, OnStale, Timeline};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch::Receiver;
 
 /// How often a stale cache is logged again.
@@ -23,9 +23,9 @@ pub(crate) async fn run(board: Arc<Board>, beats: Arc<Beats>, timeline: Timeline
     // The sender only goes away with the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
-        let now = timeline.at(Instant::now());
+        let now = timeline.at(nodegate_clock::now());
         beats.timers(now);
-        board.tick(now, SystemTime::now());
+        board.tick(now, nodegate_clock::wall());
         if board.node_name().is_none() {
             // Nothing is watched without a name, and a restart by the kubelet would not bring one.
             beats.watch(now);

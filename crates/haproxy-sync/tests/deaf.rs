@@ -1,6 +1,7 @@
 //! A watch whose server holds the connection and says nothing is begun anew, and hears what it has missed.
 //!
 //! The watching half is a process of its own, so that its KUBECONFIG is, too.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why and fails")]
 
 use nodegate_exposition::Format;

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ pub(crate) async fn node(
     progress: &Progress,
     share: Sender<Option<Client>>,
 ) {
-    let now = || watch.timeline.at(std::time::Instant::now());
+    let now = || watch.timeline.at(nodegate_clock::now());
     let connecting = RefCell::new(None);
     let connected = || {
         if let Some(client) = connecting.take() {
@@ -61,7 +61,7 @@ pub(crate) async fn node(
     };
     let changed = |nodes: &[Arc<WatchedNode>], listed: bool| {
         let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
-        watch.board.set_node(node, now(), SystemTime::now());
+        watch.board.set_node(node, now(), nodegate_clock::wall());
         // A list is the truth of this moment. An event may be an old one: whether it proves anything its bytes have decided.
         if listed {
             watch.board.prove(now());
@@ -113,8 +113,8 @@ pub(crate) async fn service(
     let changed = |slices: &[Arc<WatchedSlice>], listed: bool| {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &watch.node_name);
-        let now = watch.timeline.at(std::time::Instant::now());
-        watch.board.set_service(index, &facts, now, SystemTime::now());
+        let now = watch.timeline.at(nodegate_clock::now());
+        watch.board.set_service(index, &facts, now, nodegate_clock::wall());
         if listed {
             watch.board.prove_service(index, now);
         }

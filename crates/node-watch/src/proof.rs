@@ -3,7 +3,6 @@
 use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use tokio::sync::Notify;
 
 /// Passes signs of life on to the board, and keeps what the guard needs to judge each stream by.
@@ -71,7 +70,7 @@ impl Proof {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.timeline.at(Instant::now())
+        self.timeline.at(nodegate_clock::now())
     }
 
     /// The API server accepted a watch.

@@ -1,4 +1,5 @@
 //! The promises, against a real HAProxy. `make haproxy-test` prints them all as a table.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
