@@ -13,9 +13,6 @@
 mod agent_args;
 mod demo;
 mod docs;
-#[path = "../../crates/haproxy-sync/src/args.rs"]
-#[allow(dead_code, reason = "nothing is parsed here")]
-mod haproxy_args;
 mod man;
 mod manifests;
 mod prometheus;

@@ -6,11 +6,11 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
-use nodegate_haproxy_sync::applier::{Applied, Applier, ApplyError, Reload, Reloader, Tools};
-use nodegate_haproxy_sync::config_file::ConfigFile;
-use nodegate_haproxy_sync::desired::{Desired, Node, ServerState};
-use nodegate_haproxy_sync::master::Master;
-use nodegate_haproxy_sync::policy::Policy;
+use nodegate_haproxy_sync::apply::applier::{Applied, Applier, ApplyError, Reload, Reloader, Tools};
+use nodegate_haproxy_sync::apply::config_file::ConfigFile;
+use nodegate_haproxy_sync::haproxy::master::Master;
+use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
+use nodegate_haproxy_sync::plan::policy::Policy;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;

@@ -8,15 +8,15 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
-use nodegate_haproxy_sync::annotation::{Mode, SendProxy};
-use nodegate_haproxy_sync::desired::{Desired, Distance, ServerState};
-use nodegate_haproxy_sync::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use nodegate_haproxy_sync::names::NODES_BACKEND;
-use nodegate_haproxy_sync::plan::plan;
-use nodegate_haproxy_sync::policy::{MaxRemoval, Policy};
-use nodegate_haproxy_sync::render::{DEFAULT_HEAD, Template, render};
-use nodegate_haproxy_sync::state_file::{Servers, compose};
-use nodegate_haproxy_sync::validate::validate;
+use nodegate_haproxy_sync::haproxy::state_file::{Servers, compose};
+use nodegate_haproxy_sync::haproxy::validate::validate;
+use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
+use nodegate_haproxy_sync::plan::desired::{Desired, Distance, ServerState};
+use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
+use nodegate_haproxy_sync::plan::planner::plan;
+use nodegate_haproxy_sync::plan::policy::{MaxRemoval, Policy};
+use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -110,7 +110,7 @@ fn is_a_line_of_ours(line: &str) -> bool {
         "load-server-state-from-file none",
     ];
     let words: Vec<&str> = line.split(' ').collect();
-    let dns = |name: &str| nodegate_haproxy_sync::names::is_dns_name(name);
+    let dns = |name: &str| nodegate_haproxy_sync::plan::names::is_dns_name(name);
     let section = |name: &str| {
         name == "nodegate_nodes"
             || name

@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why and fails")]
 
 use nodegate_exposition::Format;
-use nodegate_haproxy_sync::Life;
-use nodegate_haproxy_sync::facts::NodeState;
-use nodegate_haproxy_sync::metrics::Metrics;
-use nodegate_haproxy_sync::observed::Observed;
+use nodegate_haproxy_sync::plan::facts::NodeState;
+use nodegate_haproxy_sync::run::metrics::Metrics;
+use nodegate_haproxy_sync::watch::life::Life;
+use nodegate_haproxy_sync::watch::observed::Observed;
 use nodegate_haproxy_sync::watch::{self, Scope};
 use nodegate_kube_sim::Sim;
 use std::process::Stdio;

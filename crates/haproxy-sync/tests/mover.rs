@@ -6,13 +6,13 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
-use nodegate_haproxy_sync::desired::Desired;
-use nodegate_haproxy_sync::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use nodegate_haproxy_sync::layout::Layout;
-use nodegate_haproxy_sync::mover::Mover;
-use nodegate_haproxy_sync::plan::plan;
-use nodegate_haproxy_sync::policy::Policy;
-use nodegate_haproxy_sync::socket::Runtime;
+use nodegate_haproxy_sync::apply::layout::Layout;
+use nodegate_haproxy_sync::apply::mover::Mover;
+use nodegate_haproxy_sync::haproxy::socket::Runtime;
+use nodegate_haproxy_sync::plan::desired::Desired;
+use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::plan::planner::plan;
+use nodegate_haproxy_sync::plan::policy::Policy;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -14,6 +14,7 @@ mod follow;
 pub mod fuzzing;
 mod guard;
 mod hearing;
+mod held;
 mod lines;
 mod metrics;
 mod objects;
@@ -22,6 +23,7 @@ mod proof;
 mod pulse;
 mod reason;
 mod resolver;
+mod stream;
 mod tls;
 
 pub use backoff::Backoff;
@@ -76,7 +78,7 @@ impl NodeWatch {
         let (share, shared) = watch::channel(None);
         let node = follow::node(&self, proof.clone(), &progress, share);
         let lease = follow::lease(&self, proof.clone(), shared.clone());
-        let guard = guard::run(&self, proof.clone());
+        let guard = guard::run(&self, proof.clone(), shared.clone());
         let services = self.board.catalog().services().enumerate();
         let services = services.map(|(index, name)| {
             follow::service(&self, proof.clone(), &progress, shared.clone(), index, name)

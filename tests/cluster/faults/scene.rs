@@ -235,7 +235,7 @@ impl<A: Api> Scene<A> {
     }
 
     /// The agent sees what happens to the Node.
-    fn follows(&self) {
+    pub(crate) fn follows(&self) {
         for (answer, change) in [(CORDONED, true), (FRESH, false)] {
             let now = Instant::now();
             if change {

@@ -1,8 +1,6 @@
 //! The tables of settings say what the programs' `--help` says, and each setting has its row once.
 
 use super::pages::read;
-use crate::haproxy_args;
-use clap::CommandFactory;
 use std::ffi::OsStr;
 use std::process::Command;
 
@@ -40,7 +38,7 @@ fn settings_of_help() -> Vec<Setting> {
 
 /// The companion is built elsewhere; its parser is here.
 fn settings_of_companion() -> Vec<Setting> {
-    let program = haproxy_args::Args::command();
+    let program = nodegate_haproxy_sync::run::command();
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();
         let default = arg.get_default_values().iter().filter(|_| takes_value);

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 /// How many requests may wait for the first result of their checks; others are answered with what is known. One that
 /// waits is busy and its connection can't be evicted, so without a bound those who name a check that hangs would take all
 /// connections. A quarter of the default `--max-connections`; where those are fewer, see [`App::limit_waiting`].
-const MAX_WAITING: usize = 256;
+pub(super) const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.
 pub trait Activate: Send + Sync {

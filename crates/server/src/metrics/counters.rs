@@ -62,6 +62,7 @@ impl Metrics {
         } else {
             OTHER_REASON.to_owned()
         };
+        debug_assert!(flips.reasons.len() <= MAX_REASONS);
         *flips.counts.entry((flip.from, flip.to, reason)).or_default() += 1;
     }
 
