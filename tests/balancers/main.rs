@@ -16,7 +16,6 @@ mod backend;
 mod configurations;
 mod envoy;
 mod event;
-mod haproxy;
 mod keepalived;
 mod lab;
 mod mode;

@@ -1,10 +1,4 @@
 //! What servers are told, by a process that plays HAProxy's worker.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says why and fails"
-)]
 
 use nodegate_haproxy_sync::apply::layout::Layout;
 use nodegate_haproxy_sync::apply::mover::Mover;

@@ -1,8 +1,6 @@
 //! A watch whose server holds the connection and says nothing is begun anew, and hears what it has missed.
 //!
 //! The watching half is a process of its own, so that its KUBECONFIG is, too.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why and fails")]
 
 use nodegate_exposition::Format;
 use nodegate_haproxy_sync::plan::facts::NodeState;
@@ -54,7 +52,7 @@ async fn a_watch_that_hears_nothing_is_begun_anew() {
     let kubeconfig = dir.path().join("kubeconfig");
     sim.write_kubeconfig(&kubeconfig).unwrap();
     let mut half = Command::new(std::env::current_exe().unwrap());
-    half.args(["--ignored", "--exact", "watching_half", "--nocapture"]).env("KUBECONFIG", &kubeconfig);
+    half.args(["--ignored", "--exact", "watch::watching_half", "--nocapture"]).env("KUBECONFIG", &kubeconfig);
     let mut half = half.stdout(Stdio::piped()).stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(half.stdout.take().unwrap()).lines();
     until(&mut lines, "synced=true deaf=false drained=false").await;
