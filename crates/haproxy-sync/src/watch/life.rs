@@ -1,6 +1,6 @@
 //! When each watch was last heard of.
 
-use crate::run::metrics::Metrics;
+use crate::watch::counts::Counts;
 use nodegate_node_watch::Ear;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +30,8 @@ impl Life {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    pub(crate) fn ear(self: &Arc<Self>, list: &str, metrics: Arc<Metrics>) -> Arc<dyn Ear> {
-        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), metrics })
+    pub(crate) fn ear(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> Arc<dyn Ear> {
+        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), counts })
     }
 
     pub(crate) fn closed(&self, list: &str) {
@@ -64,7 +64,7 @@ impl Life {
 struct ListEar {
     life: Arc<Life>,
     list: String,
-    metrics: Arc<Metrics>,
+    counts: Arc<Counts>,
 }
 
 impl Ear for ListEar {
@@ -81,6 +81,6 @@ impl Ear for ListEar {
     }
 
     fn answered(&self, verb: &'static str, code: Option<u16>) {
-        self.metrics.request(verb, code);
+        self.counts.request(verb, code);
     }
 }
