@@ -26,6 +26,7 @@ mod syscalls;
 
 use budgets::Budget;
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use load::Connections;
 use nodegate_testbed::process::allow_descriptors;
 use peer::{Kind, Peer};
