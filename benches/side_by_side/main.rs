@@ -1,5 +1,6 @@
 //! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe: one run, one
 //! machine, alternating.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,

@@ -4,7 +4,8 @@ use crate::watch::counts::Counts;
 use nodegate_node_watch::Ear;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The lives of all watches, by the name of their list.
 #[derive(Debug, Default)]

@@ -305,7 +305,7 @@ impl Watch<'_> {
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ("timeout", "the first list took too long".to_owned());
                 }
-                () = self.life.silent(&self.list, began.into_std(), self.silence), if synced => {
+                () = self.life.silent(&self.list, began, self.silence), if synced => {
                     return ("deaf", format!("nothing heard for {} s", self.silence.as_secs()));
                 }
                 () = tokio::time::sleep_until(relist), if synced => return ("relist", String::new()),
