@@ -2,11 +2,12 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_haproxy_sync::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
-use nodegate_haproxy_sync::desired::{Desired, Node, ServerState};
-use nodegate_haproxy_sync::facts::PortFacts;
-use nodegate_haproxy_sync::names::NODES_BACKEND;
-use nodegate_haproxy_sync::state_file::{compose, parse};
+use nodegate_haproxy_sync::haproxy::state_file::{compose, parse};
+use nodegate_haproxy_sync::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
+use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
+use nodegate_haproxy_sync::plan::facts::PortFacts;
+use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
+use nodegate_haproxy_sync::plan::policy::Policy;
 use std::str::FromStr;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -33,7 +34,7 @@ fn states(dump: &str) {
         weight: 100,
     });
     let desired = Desired { nodes: nodes.collect(), ..Desired::default() };
-    let text = compose(&desired, &live);
+    let text = compose(&desired, &live, &Policy::default().check, true);
     let again = parse(&text);
     assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
     for node in &desired.nodes {
@@ -54,6 +55,7 @@ fn annotation<T: FromStr<Err = &'static str>>(text: &str) {
     let port =
         PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
     if let Err(why) = for_port::<T>(text, &port) {
+        let why = why.to_string();
         assert!(why.len() < 400 && !why.contains(char::is_control), "{why:?}");
     }
 }

@@ -1,4 +1,5 @@
 //! What ships beside the programs is true and works: documents, man pages, manifests, alerts and dashboard, the demo.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,10 +13,8 @@
 mod agent_args;
 mod demo;
 mod docs;
-#[path = "../../crates/haproxy-sync/src/args.rs"]
-#[allow(dead_code, reason = "nothing is parsed here")]
-mod haproxy_args;
 mod man;
 mod manifests;
 mod prometheus;
+mod running_demo;
 mod tools;

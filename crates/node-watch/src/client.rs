@@ -11,8 +11,9 @@
 use crate::credentials::{CredentialError, Credentials, Kubes, Own};
 use crate::ear::{Ear, OneStream};
 use crate::hearing::{HearingService, Listener};
-use crate::pulse::{Pulse, Stream};
+use crate::pulse::Pulse;
 use crate::resolver::Resolver;
+use crate::stream::Stream;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response};

@@ -4,24 +4,26 @@
 //! fresh connection and a fresh list. What is held stays until the new list is complete.
 
 use crate::backoff::Backoff;
-use crate::guard::BOOKMARK_OVERDUE;
+use crate::guard::{BOOKMARK_OVERDUE, Shared};
+use crate::held::Held;
 use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
 use crate::progress::Progress;
 use crate::proof::{Proof, StreamLife};
-use crate::pulse::{Pulse, Stream};
+use crate::pulse::Pulse;
 use crate::reason::Reason;
+use crate::stream::Stream;
 use crate::{NodeWatch, client};
 use futures::{TryStreamExt, future};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client};
-use nodegate_readiness::{Node, ServiceFacts, ServiceName};
+use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
 use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-use tokio::sync::watch::{Receiver, Sender};
+use std::time::Duration;
+use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
 /// A first list that takes longer is given up; the API server's own limit for it is a minute.
@@ -52,20 +54,20 @@ pub(crate) async fn node(
     progress: &Progress,
     share: Sender<Option<Client>>,
 ) {
-    let now = || watch.timeline.at(std::time::Instant::now());
+    let now = || watch.timeline.at(nodegate_clock::now());
     let connecting = RefCell::new(None);
     let connected = || {
         if let Some(client) = connecting.take() {
             share.send_replace(Some(client));
         }
     };
-    let changed = |nodes: &[Arc<WatchedNode>], listed: bool| {
-        let node = nodes.first().map_or(Node::Absent, |node| Node::Present(node.facts()));
-        watch.board.set_node(node, now(), SystemTime::now());
-        // A list is the truth of this moment. An event may be an old one: whether it proves anything its bytes have decided.
-        if listed {
-            watch.board.prove(now());
-        }
+    let changed = |nodes: &[Arc<WatchedNode>]| {
+        let node = nodes.first();
+        proof.hold(node.map_or(Held::Absent, |node| node.held()));
+        let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
+        watch.board.set_node(facts, now(), nodegate_clock::wall());
+    };
+    let synced = || {
         progress.node_synced();
         connected();
     };
@@ -73,10 +75,14 @@ pub(crate) async fn node(
     let own = own_name(watch);
     loop {
         let pulse = Pulse { proof: proof.clone(), metrics: watch.metrics.clone() };
-        let ended = match client::build(pulse).await {
+        let client = match proof.take_move() {
+            Some(client) => Ok(client),
+            None => client::build(pulse).await,
+        };
+        let ended = match client {
             Ok(client) => {
                 connecting.replace(Some(client.clone()));
-                follower.session(Api::all(client), own.clone(), future::pending()).await
+                follower.session(Api::all(client), own.clone(), &synced, future::pending()).await
             }
             Err(error) => {
                 progress.no_client();
@@ -96,9 +102,9 @@ pub(crate) async fn node(
 
 /// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
 pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
-    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>], _| {});
+    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>]| {});
     let api = |client| Api::namespaced(client, LEASE_NAMESPACE);
-    follower.follow(shared, api, &own_name(watch), || {}).await;
+    follower.follow(shared, api, &own_name(watch), &|| {}).await;
 }
 
 /// Follows the `EndpointSlices` of a Service, forever.
@@ -110,26 +116,19 @@ pub(crate) async fn service(
     index: usize,
     name: &ServiceName,
 ) {
-    let changed = |slices: &[Arc<WatchedSlice>], listed: bool| {
+    let changed = |slices: &[Arc<WatchedSlice>]| {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &watch.node_name);
-        let now = watch.timeline.at(std::time::Instant::now());
-        watch.board.set_service(index, &facts, now, SystemTime::now());
-        if listed {
-            watch.board.prove_service(index, now);
-        }
-        progress.service_settled(index);
+        let now = watch.timeline.at(nodegate_clock::now());
+        watch.board.set_service(index, &facts, now, nodegate_clock::wall());
     };
     let stream = Stream::Service(index);
     let follower = Follower::new(watch, proof, stream, "endpointslices", changed);
     let api = |client| Api::namespaced(client::tagged(client, stream), name.namespace());
     let selected = watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", name.name()));
     // A Service that can't be watched holds nobody up.
-    follower.follow(shared, api, &selected, || progress.service_settled(index)).await;
+    follower.follow(shared, api, &selected, &|| progress.service_settled(index)).await;
 }
-
-/// The Node's client, which the others use, too.
-pub(crate) type Shared = Receiver<Option<Client>>;
 
 /// Selects the object with the node's own name.
 fn own_name(watch: &NodeWatch) -> watcher::Config {
@@ -164,10 +163,10 @@ impl<'a, Changed> Follower<'a, Changed> {
         mut shared: Shared,
         api: impl Fn(Client) -> Api<K>,
         selected: &watcher::Config,
-        failed: impl Fn(),
+        settled: &impl Fn(),
     ) where
         K: Watched,
-        Changed: Fn(&[Arc<K>], bool),
+        Changed: Fn(&[Arc<K>]),
     {
         loop {
             // The sender lives as long as this: both are parts of one future.
@@ -177,9 +176,9 @@ impl<'a, Changed> Follower<'a, Changed> {
             let moved = async {
                 let _ = shared.changed().await;
             };
-            let ended = self.session(api(client), selected.clone(), moved).await;
+            let ended = self.session(api(client), selected.clone(), settled, moved).await;
             if ended.reason != Reason::Moved {
-                failed();
+                settled();
                 self.rest(&ended).await;
             }
         }
@@ -208,7 +207,7 @@ impl<'a, Changed> Follower<'a, Changed> {
     }
 
     fn life(&self) -> Option<&StreamLife> {
-        self.stream.life(&self.proof)
+        self.proof.life(self.stream)
     }
 
     /// Waits until the stream is to be dropped, whatever it says itself.
@@ -263,20 +262,22 @@ impl<'a, Changed> Follower<'a, Changed> {
         }
     }
 
-    /// Lists and watches until something goes wrong, or `moved` is done.
+    /// Lists and watches until something goes wrong, or `moved` is done. What was listed is `settled` then.
     async fn session<K>(
         &mut self,
         api: Api<K>,
         selected: watcher::Config,
+        settled: &impl Fn(),
         moved: impl Future<Output = ()>,
     ) -> Ended
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>], bool),
+        Changed: Fn(&[Arc<K>]),
     {
         if let Some(life) = self.life() {
             life.begin();
         }
+        let asked_at = self.proof.now();
         let began = Instant::now();
         let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
         let config = selected.timeout(fastrand::u32(WATCH_SECONDS));
@@ -300,7 +301,11 @@ impl<'a, Changed> Follower<'a, Changed> {
                 }
             };
             match event {
-                Ok(Some(event)) => synced |= self.take(&event, &store),
+                Ok(Some(event)) => {
+                    if self.take(&event, &store, asked_at) && !std::mem::replace(&mut synced, true) {
+                        settled();
+                    }
+                }
                 Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
                 Err(error) => return ended(Reason::of(&error), detail(&error)),
             }
@@ -308,10 +313,10 @@ impl<'a, Changed> Follower<'a, Changed> {
     }
 
     /// Takes one event; says whether the object is known from now on.
-    fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>) -> bool
+    fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>, asked_at: Moment) -> bool
     where
         K: Watched,
-        Changed: Fn(&[Arc<K>], bool),
+        Changed: Fn(&[Arc<K>]),
     {
         let kind = match event {
             Event::Init => return false,
@@ -325,9 +330,6 @@ impl<'a, Changed> Follower<'a, Changed> {
         };
         if let Some(kind) = kind {
             self.watch.metrics.event(self.resource, kind, self.watch.timeline);
-            if let Some(life) = self.life() {
-                self.proof.event(life);
-            }
         } else if !self.told.is_empty() {
             self.told.clear();
             if self.stream == Stream::Lease {
@@ -336,7 +338,13 @@ impl<'a, Changed> Follower<'a, Changed> {
                 tracing::info!(resource = self.resource, "watching again");
             }
         }
-        (self.changed)(&store.state(), kind.is_none());
+        (self.changed)(&store.state());
+        // The truth first, and then that it may be believed.
+        if kind.is_some() {
+            self.proof.event(self.stream);
+        } else {
+            self.proof.listed(self.stream, asked_at);
+        }
         true
     }
 }

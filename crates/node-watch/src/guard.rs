@@ -1,16 +1,21 @@
 //! Asks the API server when the streams have gone silent, and has a deaf watch replaced.
 
 use crate::backoff::Backoff;
+use crate::held::{Finding, Held};
 use crate::objects::WatchedNode;
 use crate::proof::Proof;
 use crate::pulse::Pulse;
 use crate::{NodeWatch, client};
-use kube::Api;
 use kube::api::GetParams;
-use nodegate_readiness::beats::BEAT;
-use nodegate_readiness::{Moment, Node};
+use kube::{Api, Client};
+use nodegate_readiness::Moment;
+use nodegate_readiness::liveness::REPORT_EVERY;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch::Receiver;
+
+/// The client of the Node's watch, which the others use, too.
+pub(crate) type Shared = Receiver<Option<Client>>;
 
 /// A real API server sends a bookmark every 60 s (measured on 1.36); a Node watch silent for longer may be deaf even
 /// while the Lease is heard: the server may have lost one stream of the connection that they share.
@@ -18,52 +23,62 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 /// A kubelet renews its Lease every 10 s (`leaseDuration` / 4); one that was heard sooner ago than this is no silent one,
 /// however soon the cache is to be stale.
 const LEASE_OVERDUE: Duration = Duration::from_secs(12);
+/// The part of `--stale-after` after which the guard asks. Of the default 15 s that is 12.9: a Lease is overdue then, without
+/// Leases it makes 280 questions an hour, and there is time for a question on each of two connections.
+const ASK_AFTER: f64 = 6.0 / 7.0;
 /// Longest wait for the answer.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A change that the question shows may be on its way through the watch: so long it gets to arrive.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 /// Streams that went silent together are replaced at once, and then ever more rarely: a dead kubelet is silent too.
 const FIRST_REPLACEMENT_GAP: Duration = Duration::from_secs(24);
 const LONGEST_REPLACEMENT_GAP: Duration = Duration::from_mins(5);
 
-/// What the question showed.
-#[derive(Debug, PartialEq, Eq)]
-enum Finding {
-    /// We hold the newest there is.
-    Current,
-    /// There is something newer that the watch has not told us.
-    Behind,
+/// Why a question has no answer that would help.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    /// The API server says that it does not want to answer.
+    #[error("{0}")]
+    Answered(String),
+    #[error("{0}")]
+    Unheard(String),
 }
 
 struct Guard<'a> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
-    /// Of the default 15 s, 80 % is when a Lease is overdue, and leaves time for two questions.
+    shared: Shared,
     ask_after: Duration,
     node_verified: Option<Moment>,
     backoff: Backoff,
     not_before: Moment,
+    /// Whether the last question was in vain, and where the next goes.
+    failing: bool,
+    on_a_new_connection: bool,
     hurried: bool,
     replacement_gap: Duration,
     next_replacement: Moment,
 }
 
 /// Guards the streams, forever.
-pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
+pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
     let mut guard = Guard {
         watch,
         proof,
-        ask_after: watch.stale_after.mul_f64(0.8),
+        shared,
+        ask_after: watch.stale_after.mul_f64(ASK_AFTER),
         node_verified: None,
         backoff: Backoff::new(),
         not_before: Moment::default(),
+        failing: false,
+        on_a_new_connection: false,
         hurried: false,
         replacement_gap: FIRST_REPLACEMENT_GAP,
         next_replacement: Moment::default(),
     };
     loop {
         let now = guard.proof.now();
-        watch.beats.watch(now);
+        watch.liveness.report_watch(now);
         guard.hurried &= watch.board.freshness(now).stale;
         let pause = match guard.due() {
             Some(due) if due <= now => {
@@ -75,7 +90,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>) {
             None => guard.ask_after,
         };
         tokio::select! {
-            () = tokio::time::sleep(pause.min(BEAT)) => {}
+            () = tokio::time::sleep(pause.min(REPORT_EVERY)) => {}
             () = guard.proof.thawed.notified() => guard.hurry(),
         }
     }
@@ -98,68 +113,106 @@ impl Guard<'_> {
     fn hurry(&mut self) {
         if !std::mem::replace(&mut self.hurried, true) {
             self.backoff.reset();
+            self.on_a_new_connection = false;
             let soon = self.proof.now().plus(self.backoff.wait());
             self.not_before = self.not_before.min(soon);
         }
     }
 
+    /// Asks on the connection of the streams, whose server is the one to be judged; after a failure on a new connection, which
+    /// behind a Service or a virtual address may be one to another API server.
     async fn ask(&mut self) {
         let asked_at = self.proof.now();
-        let mut finding = self.question().await;
-        if matches!(finding, Ok((Finding::Behind, _))) {
-            tokio::time::sleep(IN_FLIGHT).await;
-            finding = finding.map(|(_, newest)| (self.compare(newest.as_deref()), newest));
+        let before = self.proof.held();
+        let shared = if self.on_a_new_connection { None } else { self.shared.borrow().clone() };
+        let is_new = shared.is_none();
+        match self.question(shared).await {
+            Ok((client, answer)) => {
+                let mut finding = self.proof.held().compare(&before, &answer);
+                if finding != Finding::Current {
+                    tokio::time::sleep(IN_FLIGHT).await;
+                    finding = self.proof.held().compare(&before, &answer);
+                }
+                self.on_a_new_connection = false;
+                self.failing = false;
+                self.conclude(finding, &answer, asked_at, is_new.then_some(client));
+            }
+            Err(refused) => self.unanswered(&refused),
         }
+    }
+
+    /// `moved` is a new connection on which the answer came: the watches move there.
+    fn conclude(&mut self, finding: Finding, answer: &Held, asked_at: Moment, moved: Option<Client>) {
+        let newest = answer.version();
         match finding {
-            Ok((Finding::Current, _)) => {
+            Finding::Current => {
                 self.backoff.reset();
                 self.node_verified = Some(asked_at);
-                self.proof.verified(asked_at);
-                self.replace_silent_streams(asked_at);
+                self.proof.verified(asked_at, moved.is_none());
             }
-            Ok((Finding::Behind, newest)) => {
+            Finding::Behind => {
                 tracing::info!(
                     newest,
                     "the API server knows of a change that the watch did not tell: replacing it"
                 );
-                self.replace_streams();
-                self.wait(asked_at);
+                self.wait();
             }
-            Err(error) => {
-                tracing::debug!(error, "the API server did not answer whether the cache is current");
-                self.wait(asked_at);
+            Finding::Rewound => {
+                tracing::warn!(
+                    newest,
+                    "the API server's history is not the one that the watch told: beginning anew"
+                );
+                self.wait();
             }
+        }
+        match (finding, moved) {
+            (_, Some(client)) => {
+                tracing::info!(
+                    "the API server was asked in vain, and answers on a new connection: moving there"
+                );
+                self.proof.move_to(client);
+            }
+            (Finding::Current, None) => self.replace_silent_streams(asked_at),
+            (Finding::Behind | Finding::Rewound, None) => self.replace_streams(),
         }
     }
 
-    fn wait(&mut self, now: Moment) {
-        self.not_before = now.plus(ASK_TIMEOUT).plus(self.backoff.wait());
+    /// The first failure is followed at once by a question on a new connection, unless it was an answer, too: others would
+    /// be told the same.
+    fn unanswered(&mut self, refused: &Refused) {
+        tracing::debug!(error = %refused, "the API server did not answer whether the cache is current");
+        let answered = matches!(refused, Refused::Answered(_));
+        self.on_a_new_connection = !self.on_a_new_connection && !answered;
+        if std::mem::replace(&mut self.failing, true) || answered {
+            self.wait();
+        }
     }
 
-    /// One metadata-only GET, answered from the API server's cache, on a connection of its own.
-    async fn question(&self) -> Result<(Finding, Option<String>), String> {
+    fn wait(&mut self) {
+        self.not_before = self.proof.now().plus(self.backoff.wait());
+    }
+
+    /// One metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut off from etcd can't
+    /// answer it, though it answers much else.
+    async fn question(&self, client: Option<Client>) -> Result<(Client, Held), Refused> {
         let pulse = Pulse { proof: self.proof.clone(), metrics: self.watch.metrics.clone() };
         let ask = async {
-            let client = client::build(pulse).await.map_err(|error| error.to_string())?;
-            let api = Api::<WatchedNode>::all(client);
-            match api.get_metadata_with(&self.watch.node_name, &GetParams::any()).await {
-                Ok(node) => Ok(Some(node.metadata.resource_version.unwrap_or_default())),
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-                Err(error) => Err(error.to_string()),
+            let client = match client {
+                Some(client) => client,
+                None => client::build(pulse).await.map_err(|error| Refused::Unheard(error.to_string()))?,
+            };
+            let api = Api::<WatchedNode>::all(client.clone());
+            match api.get_metadata_with(&self.watch.node_name, &GetParams::default()).await {
+                Ok(node) => Ok((client, Held::present(&node.metadata))),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok((client, Held::Absent)),
+                Err(kube::Error::Api(status)) if status.code < 500 => {
+                    Err(Refused::Answered(status.to_string()))
+                }
+                Err(error) => Err(Refused::Unheard(error.to_string())),
             }
         };
-        match tokio::time::timeout(ASK_TIMEOUT, ask).await {
-            Ok(newest) => newest.map(|newest| (self.compare(newest.as_deref()), newest)),
-            Err(_) => Err(format!("no answer within {} s", ASK_TIMEOUT.as_secs())),
-        }
-    }
-
-    fn compare(&self, newest: Option<&str>) -> Finding {
-        match (&self.watch.board.published().state.node, newest) {
-            (Node::Present(held), Some(newest)) => compare_versions(&held.resource_version, newest),
-            (Node::Absent, None) | (Node::Unknown, _) => Finding::Current,
-            (Node::Absent, Some(_)) | (Node::Present(_), None) => Finding::Behind,
-        }
+        let late = |_| Refused::Unheard(format!("no answer within {} s", ASK_TIMEOUT.as_secs_f64()));
+        tokio::time::timeout(ASK_TIMEOUT, ask).await.map_err(late)?
     }
 
     /// The API server answers on a new connection while the open streams are silent: a heartbeat that used to come has
@@ -185,28 +238,5 @@ impl Guard<'_> {
                 life.replace.notify_one();
             }
         }
-    }
-}
-
-/// Resource versions of one resource may be compared as numbers (KEP-5504); an older one comes from an API server whose
-/// cache lags behind ours.
-fn compare_versions(held: &str, newest: &str) -> Finding {
-    let behind = match (held.parse::<u64>(), newest.parse::<u64>()) {
-        (Ok(held), Ok(newest)) => newest > held,
-        _ => held != newest,
-    };
-    if behind { Finding::Behind } else { Finding::Current }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_newer_version_is_news() {
-        assert_eq!(compare_versions("10", "10"), Finding::Current);
-        assert_eq!(compare_versions("10", "9"), Finding::Current);
-        assert_eq!(compare_versions("9", "10"), Finding::Behind);
-        assert_eq!(compare_versions("a", "b"), Finding::Behind);
     }
 }

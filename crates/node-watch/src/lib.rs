@@ -14,6 +14,7 @@ mod follow;
 pub mod fuzzing;
 mod guard;
 mod hearing;
+mod held;
 mod lines;
 mod metrics;
 mod objects;
@@ -22,6 +23,7 @@ mod proof;
 mod pulse;
 mod reason;
 mod resolver;
+mod stream;
 mod tls;
 
 pub use backoff::Backoff;
@@ -33,7 +35,7 @@ pub use objects::node_facts;
 pub use tls::TlsError;
 
 use futures::future::join_all;
-use nodegate_readiness::{Beats, Board, Timeline};
+use nodegate_readiness::{Board, Liveness, Timeline};
 use progress::Progress;
 use proof::Proof;
 use std::sync::Arc;
@@ -63,7 +65,7 @@ pub struct NodeWatch {
     /// Turns instants into moments.
     pub timeline: Timeline,
     /// Where the guard says that it is alive.
-    pub beats: Arc<Beats>,
+    pub liveness: Arc<Liveness>,
     /// What is counted.
     pub metrics: Arc<WatchMetrics>,
 }
@@ -76,7 +78,7 @@ impl NodeWatch {
         let (share, shared) = watch::channel(None);
         let node = follow::node(&self, proof.clone(), &progress, share);
         let lease = follow::lease(&self, proof.clone(), shared.clone());
-        let guard = guard::run(&self, proof.clone());
+        let guard = guard::run(&self, proof.clone(), shared.clone());
         let services = self.board.catalog().services().enumerate();
         let services = services.map(|(index, name)| {
             follow::service(&self, proof.clone(), &progress, shared.clone(), index, name)

@@ -1,5 +1,6 @@
 //! The objects that are watched, cut down to what is needed: a Node's image list alone can be 20 kB.
 
+use crate::held::Held;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
@@ -91,6 +92,11 @@ pub fn node_facts(json: &[u8]) -> serde_json::Result<NodeFacts> {
 }
 
 impl WatchedNode {
+    /// Which state of the Node this is.
+    pub(crate) fn held(&self) -> Held {
+        Held::present(&self.metadata)
+    }
+
     /// The Node in the core's words.
     pub(crate) fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();

@@ -1,43 +1,11 @@
-//! The agent's streams, and who keeps books of what is heard of them.
+//! Who keeps books of what is heard of the agent's streams.
 
 use crate::hearing::Listener;
 use crate::metrics::WatchMetrics;
 use crate::proof::{Proof, StreamLife};
+use crate::stream::Stream;
 use http::request::Parts;
 use std::sync::Arc;
-
-/// One of the streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Node,
-    Lease,
-    /// The `EndpointSlices` of the Service with this index.
-    Service(usize),
-}
-
-impl Stream {
-    /// The stream that a request lists or watches; `None` for the guard's question, which names its object. Requests for
-    /// Services say it themselves: they differ in no more than a selector.
-    fn of(request: &Parts) -> Option<Self> {
-        if let Some(tagged) = request.extensions.get::<Self>() {
-            return Some(*tagged);
-        }
-        match request.uri.path().rsplit('/').next() {
-            Some("nodes") => Some(Self::Node),
-            Some("leases") => Some(Self::Lease),
-            _ => None,
-        }
-    }
-
-    /// What is known of it.
-    pub(crate) fn life(self, proof: &Proof) -> Option<&StreamLife> {
-        match self {
-            Self::Node => Some(&proof.node),
-            Self::Lease => Some(&proof.lease),
-            Self::Service(index) => proof.services.get(index),
-        }
-    }
-}
 
 /// Tells the proof and the counters.
 #[derive(Clone)]
@@ -54,25 +22,25 @@ impl Listener for Pulse {
     }
 
     fn accepted(&self, stream: Stream) {
-        if let Some(life) = stream.life(&self.proof) {
+        if let Some(life) = self.proof.life(stream) {
             self.proof.accepted(life);
         }
     }
 
     fn heard(&self, stream: Stream) {
-        if let Some(life) = stream.life(&self.proof) {
+        if let Some(life) = self.proof.life(stream) {
             self.proof.bytes(life);
         }
     }
 
     fn closed(&self, stream: Stream, early: bool) {
-        if let Some(life) = stream.life(&self.proof) {
+        if let Some(life) = self.proof.life(stream) {
             life.closed(early);
         }
     }
 
     fn take_ended_early(&self, stream: Stream) -> bool {
-        stream.life(&self.proof).is_some_and(StreamLife::take_ended_early)
+        self.proof.life(stream).is_some_and(StreamLife::take_ended_early)
     }
 
     fn answered(&self, verb: &'static str, code: Option<u16>) {

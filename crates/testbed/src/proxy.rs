@@ -60,6 +60,11 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy to `host`:`port` on a free port of loopback.
     pub fn start(host: &str, port: u16) -> io::Result<Self> {
+        Self::balanced(vec![(host.to_owned(), port)])
+    }
+
+    /// Starts a proxy whose connections go to each of these hosts and ports in turn.
+    pub fn balanced(upstreams: Vec<(String, u16)>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("proxy")
@@ -70,7 +75,7 @@ impl Proxy {
         let counts = Arc::new(Counts::default());
         let (switch, switched) = watch::channel(Switch { mode: Mode::Pass, epoch: 0 });
         let (told, listening) = watch::channel(true);
-        let door = Door { upstream: (host.to_owned(), port), switched, counts: counts.clone() };
+        let door = Door { upstreams, next: 0, switched, counts: counts.clone() };
         runtime.spawn(door.run(listener, told));
         Ok(Self { address, switch, listening, counts, runtime: Some(runtime) })
     }
@@ -121,7 +126,8 @@ impl Drop for Proxy {
 
 /// Lets connections in.
 struct Door {
-    upstream: (String, u16),
+    upstreams: Vec<(String, u16)>,
+    next: usize,
     switched: watch::Receiver<Switch>,
     counts: Arc<Counts>,
 }
@@ -152,11 +158,12 @@ impl Door {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { continue };
                     let connection = Connection {
-                        upstream: self.upstream.clone(),
+                        upstream: self.upstreams[self.next % self.upstreams.len()].clone(),
                         born: self.switched.borrow().epoch,
                         switched: self.switched.clone(),
                         held: Held::new(self.counts.clone()),
                     };
+                    self.next += 1;
                     tokio::spawn(connection.run(client));
                 }
             }

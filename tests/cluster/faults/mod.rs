@@ -7,6 +7,7 @@ mod access;
 mod answers;
 mod clients;
 mod connections;
+mod etcd;
 mod host;
 mod kernel;
 mod node;
@@ -63,6 +64,11 @@ stories! {
     "packets of new connections dropped, too" => connections::blackholed,
     "the same, by a firewall" => kernel::blackholed_by_a_firewall,
     "new connections accepted, never served" => connections::accepted_and_never_served,
+    "API server cut off from etcd" => etcd::cut_off_from_etcd,
+    "the same, no right to watch Leases" => etcd::cut_off_from_etcd_without_leases,
+    "the same for Nodes alone, Leases go on" => etcd::nodes_cut_off_while_leases_go_on long,
+    "API server cut off from etcd, a healthy one behind the same address" => etcd::cut_off_beside_a_healthy_one,
+    "the same, no right to watch Leases" => etcd::cut_off_beside_a_healthy_one_without_leases,
     "401: token rotated" => access::token_rotated,
     "403: RBAC for Nodes taken away, given back" => access::rbac_for_nodes_taken_away_and_given_back,
     "403: no right to watch Leases" => access::rbac_forbids_leases,

@@ -4,7 +4,7 @@
 mod completions;
 mod pages;
 
-use crate::{agent_args, haproxy_args};
+use crate::agent_args;
 use clap::{Command, CommandFactory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");
 
 /// Both programs' parsers.
 fn programs() -> [Command; 2] {
-    [agent_args::Args::command(), haproxy_args::Args::command()]
+    [agent_args::Args::command(), nodegate_haproxy_sync::run::command()]
 }
 
 /// Every file that is generated, by its path in `packaging/`.

@@ -16,14 +16,18 @@ const WATCHES: f64 = 2.0;
 const BOOKMARKS: f64 = WATCHES / 60.0;
 const BOOKMARK_BYTES: f64 = 400.0;
 const ROTATIONS: f64 = WATCHES * 7.7 / 3600.0;
+/// The guard's: three between two posts of the status, each some 83 s after what last proved the Node itself.
+const QUESTIONS: f64 = 3.0 * HEARTBEATS;
+const QUESTION_BYTES: f64 = 1_000.0;
 
 /// The table.
 pub(crate) fn table(cost: &Cost) -> String {
     let bytes = RENEWALS * cost.lease_event as f64
         + HEARTBEATS * cost.node_event as f64
         + BOOKMARKS * BOOKMARK_BYTES
-        + ROTATIONS * BOOKMARK_BYTES;
-    let requests = ROTATIONS * 60.0;
+        + ROTATIONS * BOOKMARK_BYTES
+        + QUESTIONS * QUESTION_BYTES;
+    let requests = (ROTATIONS + QUESTIONS) * 60.0;
     let mut text = format!(
         "  one agent: {bytes:.0} bytes a second, {requests:.2} requests a minute; polling at {PROBES_A_SECOND} probes a \
          second: {:.0} bytes a second, {:.0} requests a minute\n\n",

@@ -1,7 +1,7 @@
 //! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and the program between them.
 
-use nodegate_haproxy_sync::master::{Master, Processes};
-use nodegate_haproxy_sync::socket::Runtime;
+use nodegate_haproxy_sync::haproxy::master::{Master, Processes};
+use nodegate_haproxy_sync::haproxy::socket::Runtime;
 use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use crate::Row;
 use crate::lab::{Lab, free_port, node, node_name, service};
-use nodegate_haproxy_sync::desired::Desired;
-use nodegate_haproxy_sync::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use nodegate_haproxy_sync::plan::plan;
-use nodegate_haproxy_sync::policy::Policy;
-use nodegate_haproxy_sync::render::{DEFAULT_HEAD, Template, render};
+use nodegate_haproxy_sync::plan::desired::Desired;
+use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::plan::planner::plan;
+use nodegate_haproxy_sync::plan::policy::Policy;
+use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,8 +4,10 @@ use crate::Row;
 use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name, serve, service};
 use crate::traffic::Traffic;
 use serde_json::json;
+use std::net::Ipv4Addr;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_made_with_kubectl_is_a_listening_frontend() {
@@ -46,15 +48,28 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     let backend = format!("k8s_default_web_{port}");
     lab.sim.cordon(&node_name(3));
     lab.until("the new node drains", async || lab.is_draining(&backend, &node_name(3)).await).await;
+    // Enough for each node to have one of these.
+    let mut held = Vec::new();
+    for _ in 0..60 {
+        held.push(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap());
+    }
     lab.sim.delete_node(&node_name(0));
+    let dynamic = "nodegate_haproxy_applies_total{kind=\"dynamic\"}";
+    lab.until("the old node is taken out", async || lab.metric(dynamic).await == Some(2.0)).await;
+    assert!(lab.admin_state(&backend, &node_name(0)).await.is_some(), "deleted with sessions\n{}", lab.log());
+    drop(held);
     let gone = async || lab.admin_state(&backend, &node_name(0)).await.is_none();
-    lab.until("the old node is gone", gone).await;
+    let left = lab.until("the old node is gone", gone).await;
+    assert!(left < PATIENCE / 2, "its server stayed for {left:?} after its last session\n{}", lab.log());
     lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending").await == Some(0.0)).await;
     let (good, lost) = traffic.end().await;
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     let after = lab.processes().await.unwrap();
     assert_eq!(before, after, "no reload, the same worker\n{}", lab.log());
-    let result = format!("serves after {} ms; 0 reloads; {good} requests, 0 lost", took.as_millis());
+    let (took, left) = (took.as_millis(), left.as_millis());
+    let result = format!(
+        "serves after {took} ms; server gone {left} ms after its sessions; 0 reloads; {good} requests, 0 lost"
+    );
     Row { what: "Node made with kubectl; drained; one removed", result }
 }
 

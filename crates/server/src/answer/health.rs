@@ -1,6 +1,6 @@
 //! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
 
-use super::app::App;
+use super::app::{App, MAX_WAITING};
 use super::respond::ResponseFuture;
 use super::response_head::{Format, ResponseHead};
 use crate::route::Route;
@@ -56,6 +56,7 @@ impl App {
         // no recent result.
         let first_results = self.activator.activate(pending);
         if let Ok(_waits) = self.waiting.try_acquire() {
+            debug_assert!(self.waiting.available_permits() < MAX_WAITING);
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
         }
     }

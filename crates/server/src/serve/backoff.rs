@@ -11,7 +11,7 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// How long accepting must work before an episode is over. Where one descriptor is free at a time every other accept
 /// fails, and each must not be news.
-const CALM: Duration = Duration::from_secs(10);
+const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of an episode of failing accepts.
 #[derive(Debug)]
@@ -29,13 +29,14 @@ impl Backoff {
     pub(super) fn failed(&mut self, now: Instant) -> (Duration, bool) {
         let first = self.last_failure.replace(now).is_none();
         let next = (self.delay * 2).min(MAX_DELAY);
+        debug_assert!((FIRST_DELAY..=MAX_DELAY).contains(&self.delay));
         (std::mem::replace(&mut self.delay, next), first)
     }
 
     /// Accepting works; true if that ends an episode.
     pub(super) fn succeeded(&mut self, now: Instant) -> bool {
         self.delay = FIRST_DELAY;
-        self.last_failure.take_if(|last| now.duration_since(*last) >= CALM).is_some()
+        self.last_failure.take_if(|last| now.duration_since(*last) >= RECOVERED_AFTER).is_some()
     }
 }
 
@@ -81,9 +82,9 @@ mod tests {
         assert_eq!(backoff.failed(now).0, MAX_DELAY);
         assert!(!backoff.succeeded(now), "it may go on");
         assert_eq!(backoff.failed(now), (FIRST_DELAY, false));
-        assert!(backoff.succeeded(now + CALM));
-        assert!(!backoff.succeeded(now + CALM));
-        assert_eq!(backoff.failed(now + CALM), (FIRST_DELAY, true));
+        assert!(backoff.succeeded(now + RECOVERED_AFTER));
+        assert!(!backoff.succeeded(now + RECOVERED_AFTER));
+        assert_eq!(backoff.failed(now + RECOVERED_AFTER), (FIRST_DELAY, true));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The table of open connections: bounded, swept, and evicting the one that has been idle for the longest time.
 
 use super::activity::{Activity, Phase};
+use super::eviction::{AllIdle, Idle};
 use super::limits::Limits;
 use crate::metrics::Metrics;
 use nodegate_readiness::Moment;
@@ -21,6 +22,8 @@ pub(super) struct Connections {
 struct Table {
     next_key: u64,
     entries: HashMap<u64, Entry>,
+    /// What the last look at all of them found, the next one last.
+    to_evict: Vec<Idle>,
 }
 
 struct Entry {
@@ -28,20 +31,6 @@ struct Entry {
     task: Option<AbortHandle>,
     /// Since when the connection has been seen to owe a request, and after which activity.
     reading: Option<(Moment, Moment)>,
-}
-
-/// Idle connections of one kind.
-#[derive(Default)]
-struct Idle {
-    count: usize,
-    oldest: Option<(Moment, u64)>,
-}
-
-impl Idle {
-    fn add(&mut self, since: Moment, key: u64) {
-        self.count += 1;
-        self.oldest = Some(self.oldest.map_or((since, key), |oldest| oldest.min((since, key))));
-    }
 }
 
 /// A slot in the table, given back when dropped: by a task that ended, was aborted, or never ran.
@@ -66,6 +55,7 @@ impl Connections {
         let key = table.next_key;
         table.next_key += 1;
         table.entries.insert(key, Entry { reading: Some((activity.since(), now)), activity, task: None });
+        debug_assert!(table.entries.len() <= self.limits.connections);
         self.metrics.opened();
         Some(ConnectionSlot { key, connections: Arc::clone(self) })
     }
@@ -87,26 +77,9 @@ impl Connections {
         self.evict(&mut self.table())
     }
 
-    /// Closes the one that has been idle for the longest time. But if three quarters of them never had an answer, it is one
-    /// of these, and the same for those that had one: a flood of either kind can't push out the other, so that balancers
-    /// with new connections and with kept ones both stay.
+    /// Closes one of those that have been idle for the longest time.
     fn evict(&self, table: &mut Table) -> bool {
-        let (mut new, mut kept) = (Idle::default(), Idle::default());
-        for (key, entry) in &table.entries {
-            match entry.activity.phase() {
-                Phase::Busy => {}
-                Phase::New => new.add(entry.activity.since(), *key),
-                Phase::Reading | Phase::Idle => kept.add(entry.activity.since(), *key),
-            }
-        }
-        let most = |kind: &Idle| 4 * kind.count >= 3 * (new.count + kept.count);
-        let oldest = match (new.oldest, kept.oldest) {
-            (Some(oldest), Some(_)) if most(&new) => Some(oldest),
-            (Some(_), Some(oldest)) if most(&kept) => Some(oldest),
-            (Some(new), Some(kept)) => Some(new.min(kept)),
-            (new, kept) => new.or(kept),
-        };
-        let Some((_, key)) = oldest else { return false };
+        let Some(key) = table.next_to_evict() else { return false };
         self.remove(table, key);
         self.metrics.evicted();
         true
@@ -186,6 +159,41 @@ impl Connections {
     }
 }
 
+impl Table {
+    /// The first that is idle still of those found last, or of those that are found now; `None` if all are busy.
+    fn next_to_evict(&mut self) -> Option<u64> {
+        self.pop_idle().or_else(|| {
+            self.to_evict = self.all_idle().oldest();
+            self.pop_idle()
+        })
+    }
+
+    fn pop_idle(&mut self) -> Option<u64> {
+        while let Some(Idle { since, key }) = self.to_evict.pop() {
+            // Of one that was busy in between the time is another.
+            let idle =
+                |entry: &Entry| entry.activity.phase() != Phase::Busy && entry.activity.since() == since;
+            if self.entries.get(&key).is_some_and(idle) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn all_idle(&self) -> AllIdle {
+        let mut all = AllIdle::default();
+        for (&key, entry) in &self.entries {
+            let idle = Idle { since: entry.activity.since(), key };
+            match entry.activity.phase() {
+                Phase::Busy => {}
+                Phase::New => all.new.push(idle),
+                Phase::Reading | Phase::Idle => all.kept.push(idle),
+            }
+        }
+        all
+    }
+}
+
 impl ConnectionSlot {
     pub(super) fn key(&self) -> u64 {
         self.key
@@ -258,6 +266,25 @@ mod tests {
         assert!(holds(&table, &b), "it is the oldest of all, and has yet to speak");
         assert!(!holds(&table, &a), "it was silent for longer than others of its kind");
         drop(spoken);
+    }
+
+    #[test]
+    fn who_has_spoken_since_the_last_look_is_not_evicted() {
+        let table = table(48);
+        let mut slots: Vec<_> = (0..48).map(|second| enter(&table, at(second))).collect();
+        // A look finds three: 0, 1 and 2.
+        let _a = enter(&table, at(48));
+        slots[1].0.end(at(49), false);
+        slots[2].0.begin();
+        let _b = enter(&table, at(50));
+        let left = |number: usize| holds(&table, &slots[number].1);
+        assert_eq!([0, 1, 2, 3, 4].map(left), [false, true, true, false, true]);
+        drop(slots.remove(4));
+        // What is gone is no room twice.
+        let _c = enter(&table, at(51));
+        let _d = enter(&table, at(52));
+        assert_eq!(table.table().entries.len(), 48);
+        assert!(!holds(&table, &slots[4].1), "it was connected at 5");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod activity;
 mod allow_from;
 mod backoff;
 mod connections;
+mod eviction;
 mod http;
 mod limits;
 mod listener;

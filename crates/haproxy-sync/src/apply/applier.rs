@@ -1,0 +1,294 @@
+//! Brings the configuration file and HAProxy's structure to what is desired.
+
+use crate::apply::config_file::{FileError, Previous};
+use crate::apply::dynamic::{self, DynamicError};
+use crate::apply::layout::Layout;
+use crate::apply::tools::{TemplateError, Tools};
+use crate::haproxy::master::ReloadError;
+use crate::haproxy::socket::AskError;
+use crate::haproxy::validate::{ValidateError, validate};
+use crate::plan::desired::{Desired, Distance, Problem};
+use crate::plan::guard::removal;
+use crate::plan::render::{RenderError, Template, render};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Whether HAProxy is to read its configuration again.
+#[derive(Clone, Copy, Debug)]
+pub struct Reload {
+    /// Even if nothing has changed.
+    pub wanted: bool,
+    /// Now; what needs one is postponed otherwise.
+    pub allowed: bool,
+}
+
+impl Reload {
+    /// If it takes one.
+    pub const IF_NEEDED: Self = Self { wanted: false, allowed: true };
+}
+
+/// What it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing.
+    Unchanged,
+    /// A new file, and nothing for HAProxy to do.
+    Rewritten,
+    /// A new file, and servers changed at run time.
+    Dynamic,
+    /// A new file and a reload.
+    Reloaded,
+    /// A new file; no HAProxy runs that could read it.
+    NotRunning,
+    /// Nothing yet: it takes a reload, and none is allowed now.
+    Postponed,
+}
+
+/// Why the configuration in effect is still the old one.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The template can't be read.
+    #[error(transparent)]
+    ReadTemplate(#[from] TemplateError),
+    /// The template does not work.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// The file can't be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// HAProxy can't read it.
+    #[error(transparent)]
+    Validate(#[from] ValidateError),
+    /// Too much would vanish.
+    #[error("{gone} of {all} servers would vanish at once, more than --max-removal allows")]
+    Removal {
+        /// How many servers.
+        gone: usize,
+        /// Of how many.
+        all: usize,
+    },
+    /// HAProxy did not take it.
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
+}
+
+impl ApplyError {
+    /// The value of a metric's label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::ReadTemplate(_) | Self::Render(_) => "template",
+            Self::File(_) => "file",
+            Self::Validate(_) => "validate",
+            Self::Removal { .. } => "guard",
+            Self::Reload(_) => "reload",
+        }
+    }
+}
+
+/// Applies one configuration after the other.
+#[derive(Debug)]
+pub struct Applier {
+    tools: Tools,
+    /// What HAProxy runs; none before the first success, or when its process is not the one that we knew.
+    live: Option<(Layout, Template)>,
+    generation: u64,
+    /// Servers of removed nodes that still have connections, and nodes whose own server stays until the next reload.
+    undeleted: Vec<String>,
+    lingering: BTreeSet<String>,
+    /// What could not be done lately, beyond what the plan knows.
+    problems: Vec<Problem>,
+}
+
+impl Applier {
+    /// Knows nothing of HAProxy yet.
+    pub fn new(tools: Tools) -> Self {
+        let (undeleted, lingering, problems) = (Vec::new(), BTreeSet::new(), Vec::new());
+        Self { tools, live: None, generation: 0, undeleted, lingering, problems }
+    }
+
+    /// The structure in effect, if it is known.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.live.as_ref().map(|(layout, _)| layout)
+    }
+
+    /// Services whose ports others have.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Brings HAProxy to what is desired, or leaves everything as it was.
+    pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
+        let tools = self.tools.clone();
+        let template = tools.read_template()?;
+        let old = tools.file.read()?;
+        let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+        // Later on it is the guard of the facts that watches over this.
+        if self.generation == 0
+            && let Some((gone, all)) = removal(&old_text, desired, tools.policy.max_removal)
+        {
+            return Err(ApplyError::Removal { gone, all });
+        }
+        // What was written and never loaded is in nobody's effect, however much it is what is desired.
+        let force = reload.wanted || tools.file.is_unloaded();
+        let known = self.live.as_ref().filter(|(_, known)| *known == template);
+        if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired)) {
+            return Ok(Applied::Unchanged);
+        }
+        let mut desired = desired.clone();
+        self.problems = tools.leave_out(&template, &mut desired, &old_text);
+        let text = render(&template, &desired, &tools.policy.check, tools.state_file_name().as_deref())?;
+        let same_bytes = old.as_deref() == Some(text.as_bytes());
+        drop(old);
+        let distance = self.distance(&desired, &template);
+        if same_bytes && !force && matches!(distance, None | Some(Distance::States)) {
+            self.taken(desired, template, distance.is_none());
+            return Ok(Applied::Unchanged);
+        }
+        let distance = distance.filter(|_| !force).unwrap_or(Distance::Structure);
+        if distance == Distance::Structure && !reload.allowed {
+            return Ok(Applied::Postponed);
+        }
+        // The same bytes were validated when they were written.
+        let previous = if same_bytes { None } else { Some(self.write(text).await?) };
+        self.load(distance, previous, (desired, template), reload.allowed).await
+    }
+
+    /// Puts a new version in place, marked as not loaded.
+    async fn write(&self, text: String) -> Result<Previous, ApplyError> {
+        let Tools { file, haproxy, before, .. } = &self.tools;
+        let candidate = file.prepare(text.as_bytes())?;
+        drop(text);
+        validate(haproxy, before, candidate.path()).await?;
+        file.set_unloaded()?;
+        Ok(candidate.commit()?)
+    }
+
+    /// Brings HAProxy to what the file holds now, by the least that it takes.
+    async fn load(
+        &mut self,
+        distance: Distance,
+        previous: Option<Previous>,
+        next: (Desired, Template),
+        may_reload: bool,
+    ) -> Result<Applied, ApplyError> {
+        let applied = match distance {
+            Distance::States => Applied::Rewritten,
+            Distance::Nodes { added, removed } => match self.change(&next.0, &added, &removed).await {
+                Ok(()) => Applied::Dynamic,
+                Err(reason) if may_reload => {
+                    tracing::info!(%reason, "servers can't be changed at run time: reloading");
+                    return self.reload(previous, next).await;
+                }
+                Err(_) => {
+                    previous.map_or(Ok(()), Previous::restore)?;
+                    return Ok(Applied::Postponed);
+                }
+            },
+            Distance::Structure => return self.reload(previous, next).await,
+        };
+        self.taken(next.0, next.1, false);
+        self.tools.file.set_loaded();
+        Ok(applied)
+    }
+
+    /// How far the running structure is from the desired one; none if nothing is known of it.
+    fn distance(&self, desired: &Desired, template: &Template) -> Option<Distance> {
+        let (layout, live) = self.live.as_ref()?;
+        if live != template {
+            return Some(Distance::Structure);
+        }
+        match desired.distance(&layout.desired) {
+            Distance::Nodes { added, .. }
+                if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
+            {
+                Some(Distance::Structure)
+            }
+            distance => Some(distance),
+        }
+    }
+
+    /// Whether HAProxy still has servers of a node that was taken out.
+    fn lingers(&self, node: &str) -> bool {
+        self.lingering.contains(node) || self.undeleted.iter().any(|server| server_is_of(server, node))
+    }
+
+    async fn change(
+        &mut self,
+        desired: &Desired,
+        added: &BTreeSet<String>,
+        removed: &BTreeSet<String>,
+    ) -> Result<(), DynamicError> {
+        let (Some(runtime), Some((layout, _))) = (&self.tools.runtime, &mut self.live) else {
+            return Err(DynamicError::Version);
+        };
+        let left =
+            dynamic::change(runtime, &self.tools.policy.check, layout, desired, added, removed).await?;
+        for name in removed {
+            if !layout.dynamic.remove(name) {
+                self.lingering.insert(name.clone());
+            }
+        }
+        self.undeleted.extend(left);
+        layout.dynamic.extend(added.iter().cloned());
+        Ok(())
+    }
+
+    async fn reload(
+        &mut self,
+        previous: Option<Previous>,
+        (desired, template): (Desired, Template),
+    ) -> Result<Applied, ApplyError> {
+        // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
+        self.tools.file.set_unloaded()?;
+        match self.tools.reloader.reload().await {
+            Ok(()) => {
+                self.taken(desired, template, true);
+                self.tools.file.set_loaded();
+                Ok(Applied::Reloaded)
+            }
+            // There is no old process to go on; the next one starts with the new file, which has been validated. Until
+            // it has answered, and reloaded, nothing is known to have taken effect: it may have read the old one.
+            Err(ReloadError::Ask(AskError::Absent(..))) => {
+                self.live = None;
+                self.generation += 1;
+                Ok(Applied::NotRunning)
+            }
+            Err(error) => {
+                previous.map_or(Ok(()), Previous::restore)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
+        let (dynamic, loaded) = match self.live.take() {
+            Some((layout, _)) if !new_process => (layout.dynamic, layout.loaded),
+            _ => {
+                self.generation += 1;
+                self.undeleted.clear();
+                self.lingering.clear();
+                let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));
+                (BTreeSet::new(), Arc::new(weights.collect()))
+            }
+        };
+        let ours = template.has_our_sections();
+        let layout =
+            Layout { desired: Arc::new(desired), dynamic, loaded, ours, generation: self.generation };
+        self.live = Some((layout, template));
+    }
+
+    /// Tries again to delete servers whose connections may have ended; true if some are left.
+    pub async fn tidy(&mut self) -> bool {
+        let Some(runtime) = &self.tools.runtime else { return false };
+        let servers = std::mem::take(&mut self.undeleted);
+        if !servers.is_empty() {
+            self.undeleted = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
+        }
+        !self.undeleted.is_empty()
+    }
+}
+
+/// Whether `backend/server` is this node's.
+fn server_is_of(server: &str, node: &str) -> bool {
+    server.split_once('/').is_some_and(|(_, name)| name == node)
+}

@@ -1,0 +1,135 @@
+//! Servers that are added and removed at run time.
+
+use crate::apply::layout::Layout;
+use crate::haproxy::socket::{AskError, Runtime};
+use crate::plan::annotation::SendProxy;
+use crate::plan::desired::{Desired, Frontend, ServerState};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// More commands than this take longer than a reload.
+const MAX_COMMANDS: usize = 4000;
+/// From this version on such servers can have health checks.
+const SINCE: (u32, u32) = (2, 6);
+
+/// Why servers could not be changed at run time; a reload is the answer to all of these.
+#[derive(Debug, thiserror::Error)]
+pub enum DynamicError {
+    /// HAProxy can't be asked.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// It is too old.
+    #[error("HAProxy's version has no dynamic servers with checks")]
+    Version,
+    /// It is too much.
+    #[error("too many servers change at once")]
+    TooMany,
+    /// HAProxy says no.
+    #[error("HAProxy refused a server: {0}")]
+    Refused(String),
+}
+
+/// Adds servers for new nodes and takes those of old ones out. Gives the servers that could not be deleted yet because
+/// they still have connections; they get no new ones.
+pub async fn change(
+    runtime: &Runtime,
+    check: &Check,
+    layout: &Layout,
+    desired: &Desired,
+    added: &BTreeSet<String>,
+    removed: &BTreeSet<String>,
+) -> Result<Vec<String>, DynamicError> {
+    if (added.len() + removed.len()) * desired.frontends.len() > MAX_COMMANDS {
+        return Err(DynamicError::TooMany);
+    }
+    if runtime.version().await?.is_none_or(|version| version < SINCE) {
+        return Err(DynamicError::Version);
+    }
+    add(runtime, check, desired, added).await?;
+    take_out(runtime, layout, removed).await
+}
+
+async fn add(
+    runtime: &Runtime,
+    check: &Check,
+    desired: &Desired,
+    added: &BTreeSet<String>,
+) -> Result<(), DynamicError> {
+    let (mut adds, mut starts) = (Vec::new(), Vec::new());
+    for name in added {
+        let state = desired.node(name).map_or(ServerState::Ready, |node| node.state);
+        for frontend in &desired.frontends {
+            let Some(line) = server_line(check, frontend, name) else { continue };
+            let path = format!("{}/{name}", frontend.backend);
+            adds.push(format!("add server {path} {line}"));
+            starts.push(format!("enable health {path}"));
+            starts.push(format!("set server {path} state {}", state.word()));
+        }
+    }
+    debug_assert!(adds.len() <= MAX_COMMANDS, "{} servers at once", adds.len());
+    let said = runtime.tell(&adds).await?;
+    if let Some(refusal) = said.iter().find(|line| !line.contains("New server registered")) {
+        return Err(DynamicError::Refused(refusal.clone()));
+    }
+    match runtime.tell(&starts).await?.into_iter().next() {
+        Some(refusal) => Err(DynamicError::Refused(refusal)),
+        None => Ok(()),
+    }
+}
+
+/// A server's parameters, as the generated section has them but for the tracking. No agent: a dynamic server with one
+/// is down until the agent has spoken. What drains a Node drains this server by our own word, which goes by the agent's
+/// rules; a drain that only the agent knows of, by a check of its own, has to wait for the next reload.
+fn server_line(check: &Check, frontend: &Frontend, node: &str) -> Option<String> {
+    let server = frontend.server(node)?;
+    let address = SocketAddr::new(server.address, frontend.node_port);
+    let port = frontend.local.as_ref().map_or(check.port, |local| local.port);
+    let proxy = match frontend.send_proxy {
+        SendProxy::Off => "",
+        SendProxy::V1 => " send-proxy",
+        SendProxy::V2 => " send-proxy-v2",
+    };
+    let Check { inter_ms, rise, fall, .. } = check;
+    let weight = server.weight;
+    Some(format!(
+        "{address} weight {weight}{proxy} check port {port} inter {inter_ms} rise {rise} fall {fall}"
+    ))
+}
+
+async fn take_out(
+    runtime: &Runtime,
+    layout: &Layout,
+    removed: &BTreeSet<String>,
+) -> Result<Vec<String>, DynamicError> {
+    let mut servers = Vec::new();
+    let mut stops = Vec::new();
+    for name in removed {
+        // One word to the node's server reaches all that track it.
+        if !layout.dynamic.contains(name) {
+            stops.push(format!("set server {NODES_BACKEND}/{name} state maint"));
+        }
+        for backend in layout.backends_of(name) {
+            stops.push(format!("set server {backend}/{name} state maint"));
+            servers.push(format!("{backend}/{name}"));
+        }
+    }
+    debug_assert!(servers.len() <= MAX_COMMANDS, "{} servers at once", servers.len());
+    if let Some(refusal) = runtime.tell(&stops).await?.into_iter().next() {
+        return Err(DynamicError::Refused(refusal));
+    }
+    delete(runtime, servers).await.map_err(Into::into)
+}
+
+/// Deletes what can be deleted; gives the rest.
+pub async fn delete(runtime: &Runtime, servers: Vec<String>) -> Result<Vec<String>, AskError> {
+    let mut left = Vec::new();
+    for server in servers {
+        let answer = runtime.ask(&format!("del server {server}")).await?;
+        if !answer.contains("Server deleted") && !answer.contains("No such server") {
+            left.push(server);
+        }
+    }
+    Ok(left)
+}

@@ -1,0 +1,75 @@
+//! What HAProxy runs, as far as we know: shared by who changes the structure and who moves the servers.
+
+use crate::plan::desired::Desired;
+use crate::plan::names::NODES_BACKEND;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The structure in effect.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// What was rendered into it.
+    pub desired: Arc<Desired>,
+    /// Nodes that were added at run time. HAProxy 2.6 lets no server track one that was, so theirs stand alone.
+    pub dynamic: BTreeSet<String>,
+    /// The nodes' weights in the file that the process has loaded.
+    pub loaded: Arc<BTreeMap<String, u16>>,
+    /// Whether the generated sections are ours, with the backend that all others track.
+    pub ours: bool,
+    /// Counts the processes; everything that was told to an earlier one is void.
+    pub generation: u64,
+}
+
+/// A server that has a state of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// The backend.
+    pub backend: String,
+    /// The server, by its node's name.
+    pub server: String,
+    /// Whether an agent of HAProxy's asks this node.
+    pub agent: bool,
+}
+
+impl Target {
+    /// As commands take it.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.backend, self.server)
+    }
+}
+
+impl Layout {
+    /// What an earlier run of ours would have left behind: the same backends.
+    pub fn guess(desired: Arc<Desired>, ours: bool) -> Self {
+        Self { desired, ours, ..Self::default() }
+    }
+
+    /// The servers that follow a node's state, without those that track them.
+    pub fn targets(&self, node: &str) -> Vec<Target> {
+        let target =
+            |backend: &str, agent| Target { backend: backend.to_owned(), server: node.to_owned(), agent };
+        if self.desired.node(node).is_none() {
+            return Vec::new();
+        }
+        if self.dynamic.contains(node) {
+            return self.backends_of(node).map(|backend| target(backend, false)).collect();
+        }
+        if !self.ours {
+            return self.backends_of(node).map(|backend| target(backend, true)).collect();
+        }
+        let local = self.desired.local_backends().filter(|frontend| frontend.has(node));
+        std::iter::once(NODES_BACKEND)
+            .chain(local.map(|frontend| frontend.backend.as_str()))
+            .map(|backend| target(backend, true))
+            .collect()
+    }
+
+    /// All Services' backends that have a server for a node.
+    pub fn backends_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a str> {
+        self.desired
+            .frontends
+            .iter()
+            .filter(move |frontend| frontend.has(node))
+            .map(|frontend| frontend.backend.as_str())
+    }
+}

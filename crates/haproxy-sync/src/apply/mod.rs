@@ -1,0 +1,12 @@
+//! Brings HAProxy to what is desired.
+
+pub mod applier;
+pub mod config_file;
+pub mod dynamic;
+pub mod layout;
+mod listeners;
+pub mod mover;
+pub(crate) mod pace;
+pub mod ports;
+pub mod reloader;
+pub mod tools;

@@ -1,0 +1,147 @@
+//! A conversation with HAProxy over one of its sockets: one connection, one line, one answer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// A HAProxy that does not answer for this long is frozen, or so busy that it might as well be.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest answer: the states of 100,000 servers are 10 MB.
+const MAX_ANSWER: usize = 32 << 20;
+/// The longest line of commands; HAProxy reads one into a buffer of 16 kB.
+const MAX_LINE: usize = 8 << 10;
+
+/// Where HAProxy's master or worker listens for commands.
+#[derive(Clone, Debug)]
+pub enum Runtime {
+    /// The worker's own `stats socket`, with `level admin`.
+    Worker(PathBuf),
+    /// The master's (`-S`), which passes commands on to the current worker.
+    Master(PathBuf),
+}
+
+/// Why HAProxy could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens.
+    #[error("HAProxy is not running: {0}: {1}")]
+    Absent(PathBuf, io::Error),
+    /// Somebody may listen, and we can't get there.
+    #[error("HAProxy can't be reached at {0}: {1}")]
+    Unreachable(PathBuf, io::Error),
+    /// Somebody listens and does not answer.
+    #[error("HAProxy does not answer at {0} within {secs} s", secs = .1.as_secs())]
+    Frozen(PathBuf, Duration),
+    /// The conversation broke off.
+    #[error("HAProxy's answer at {0} can't be read: {1}")]
+    Broken(PathBuf, io::Error),
+}
+
+/// Sends one line and reads the answer to its end.
+pub async fn ask(path: &Path, line: &str) -> Result<String, AskError> {
+    ask_patiently(path, line, TIMEOUT).await
+}
+
+/// The same for what takes its time.
+pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, AskError> {
+    match tokio::time::timeout(patience, converse(path, line)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(AskError::Frozen(path.to_owned(), patience)),
+    }
+}
+
+async fn converse(path: &Path, line: &str) -> Result<String, AskError> {
+    let broken = |error| AskError::Broken(path.to_owned(), error);
+    let mut stream = UnixStream::connect(path).await.map_err(|error| no_connection(path, error))?;
+    stream.write_all(line.as_bytes()).await.map_err(broken)?;
+    stream.write_all(b"\n").await.map_err(broken)?;
+    // The master keeps a connection open for more until it is told that there is no more.
+    stream.shutdown().await.map_err(broken)?;
+    let mut answer = Vec::new();
+    let mut limited = stream.take(MAX_ANSWER as u64 + 1);
+    limited.read_to_end(&mut answer).await.map_err(broken)?;
+    if answer.len() > MAX_ANSWER {
+        return Err(broken(io::Error::other("it is too long")));
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn no_connection(path: &Path, error: io::Error) -> AskError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::Absent(path, error),
+        // A full backlog is a process that has stopped taking connections.
+        io::ErrorKind::WouldBlock => AskError::Frozen(path, TIMEOUT),
+        _ => AskError::Unreachable(path, error),
+    }
+}
+
+impl Runtime {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Worker(path) | Self::Master(path) => path,
+        }
+    }
+
+    fn prefix(&self) -> &'static str {
+        match self {
+            Self::Worker(_) => "",
+            Self::Master(_) => "@1 ",
+        }
+    }
+
+    /// One command and its answer.
+    pub async fn ask(&self, command: &str) -> Result<String, AskError> {
+        ask(self.path(), &format!("{}{command}", self.prefix())).await
+    }
+
+    /// Many commands that answer nothing unless they fail; gives what was said.
+    pub async fn tell(&self, commands: &[String]) -> Result<Vec<String>, AskError> {
+        let mut said = Vec::new();
+        let mut line = String::new();
+        for command in commands {
+            if !line.is_empty() && line.len() + command.len() + 8 > MAX_LINE {
+                collect(&mut said, &self.send(&line).await?);
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(';');
+            }
+            line.push_str(self.prefix());
+            line.push_str(command);
+        }
+        if !line.is_empty() {
+            collect(&mut said, &self.send(&line).await?);
+        }
+        Ok(said)
+    }
+
+    async fn send(&self, line: &str) -> Result<String, AskError> {
+        debug_assert!(line.len() <= MAX_LINE, "{} bytes are more than HAProxy reads", line.len());
+        ask(self.path(), line).await
+    }
+
+    /// The process that serves traffic now.
+    pub async fn worker_pid(&self) -> Result<Option<u32>, AskError> {
+        let info = self.ask("show info").await?;
+        Ok(info.lines().find_map(|line| line.strip_prefix("Pid: ")).and_then(|pid| pid.trim().parse().ok()))
+    }
+
+    /// The version, e.g. (2, 6).
+    pub async fn version(&self) -> Result<Option<(u32, u32)>, AskError> {
+        let info = self.ask("show info").await?;
+        let text = info.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default();
+        let mut parts = text.split(['.', '-']).map(str::parse);
+        Ok(match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+            _ => None,
+        })
+    }
+}
+
+fn collect(said: &mut Vec<String>, answer: &str) {
+    let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
+    said.extend(lines.take(100).map(|line| line.chars().take(300).collect()));
+}

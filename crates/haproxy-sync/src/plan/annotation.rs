@@ -1,0 +1,210 @@
+//! The Service annotations `nodegate.io/haproxy-…`: written by whoever may edit a Service, so read with suspicion.
+
+use crate::plan::facts::PortFacts;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// What every annotation of ours begins with.
+pub const PREFIX: &str = "nodegate.io/haproxy-";
+/// The longest value that is read.
+pub const MAX_VALUE: usize = 1024;
+
+/// The layer that a frontend works on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Bytes.
+    #[default]
+    Tcp,
+    /// Requests.
+    Http,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "tcp" => Ok(Self::Tcp),
+            "http" => Ok(Self::Http),
+            _ => Err("takes tcp or http"),
+        }
+    }
+}
+
+/// How servers are chosen. Only algorithms that can follow a change of state or weight at run time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Balance {
+    /// In turns.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest connections.
+    LeastConn,
+    /// The first that has room.
+    First,
+    /// Two at random, the less loaded of them.
+    Random,
+    /// By the client's address, consistently.
+    Source,
+    /// By the request's URI, consistently.
+    Uri,
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl FromStr for Balance {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "roundrobin" => Ok(Self::RoundRobin),
+            "leastconn" => Ok(Self::LeastConn),
+            "first" => Ok(Self::First),
+            "random" => Ok(Self::Random),
+            "source" => Ok(Self::Source),
+            "uri" => Ok(Self::Uri),
+            _ => Err("takes roundrobin, leastconn, first, random, source or uri"),
+        }
+    }
+}
+
+/// Whether servers are told the client's address by the PROXY protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SendProxy {
+    /// No.
+    #[default]
+    Off,
+    /// Version 1, text.
+    V1,
+    /// Version 2, binary.
+    V2,
+}
+
+impl FromStr for SendProxy {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "false" | "off" => Ok(Self::Off),
+            "true" | "v1" => Ok(Self::V1),
+            "v2" => Ok(Self::V2),
+            _ => Err("takes v1, v2 or off"),
+        }
+    }
+}
+
+/// A port that can be listened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedPort(pub u16);
+
+impl FromStr for WantedPort {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        let digits = !word.is_empty() && word.bytes().all(|c| c.is_ascii_digit());
+        match word.parse() {
+            Ok(port @ 1..) if digits => Ok(Self(port)),
+            _ => Err("takes a port from 1 to 65535"),
+        }
+    }
+}
+
+/// A value that can't be read: enough of it to recognise it by, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// It is not looked at.
+    #[error("is longer than {MAX_VALUE} bytes")]
+    TooLong,
+    /// One of its entries is none of those that are taken.
+    #[error("{0:?} {1}")]
+    Value(String, &'static str),
+}
+
+/// The value that an annotation has for one port: `VALUE` for all ports, or `PORT=VALUE,…` where `PORT` is a Service
+/// port's name or number and those not named keep the default (`None`).
+pub fn for_port<T>(text: &str, port: &PortFacts) -> Result<Option<T>, AnnotationError>
+where
+    T: FromStr<Err = &'static str>,
+{
+    if text.len() > MAX_VALUE {
+        return Err(AnnotationError::TooLong);
+    }
+    let mut found = None;
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (applies, value) = match entry.split_once('=') {
+            Some((which, value)) => (names(which.trim(), port), value.trim()),
+            None => (true, entry),
+        };
+        let value = value.parse().map_err(|takes| AnnotationError::Value(clip(value), takes))?;
+        if applies && found.is_none() {
+            found = Some(value);
+        }
+    }
+    Ok(found)
+}
+
+fn names(which: &str, port: &PortFacts) -> bool {
+    port.name.as_deref() == Some(which) || which.parse() == Ok(port.port)
+}
+
+/// Enough of a value to recognise it by.
+fn clip(value: &str) -> String {
+    value.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn port(name: Option<&str>, port: u16) -> PortFacts {
+        PortFacts { name: name.map(str::to_owned), port, node_port: 30_000, protocol: "TCP".to_owned() }
+    }
+
+    #[test]
+    fn one_value_is_for_all_ports_and_a_list_for_those_it_names() {
+        assert_eq!(for_port("http", &port(None, 80)), Ok(Some(Mode::Http)));
+        let list = "web=8080, 443=8443";
+        assert_eq!(for_port(list, &port(Some("web"), 80)), Ok(Some(WantedPort(8080))));
+        assert_eq!(for_port(list, &port(None, 443)), Ok(Some(WantedPort(8443))));
+        assert_eq!(for_port::<WantedPort>(list, &port(None, 25)), Ok(None));
+        assert_eq!(for_port::<WantedPort>("", &port(None, 25)), Ok(None));
+    }
+
+    #[test]
+    fn anything_odd_is_refused() {
+        for bad in ["0", "65536", "-1", "+80", "80 ", "80\n", "8o", "80\nbind :22"] {
+            let parsed: Result<WantedPort, _> = bad.parse();
+            assert!(parsed.is_err(), "{bad:?}");
+        }
+        assert!(for_port::<Balance>("roundrobin\n  server evil 1.2.3.4", &port(None, 80)).is_err());
+        assert!(for_port::<Mode>(&"x".repeat(MAX_VALUE + 1), &port(None, 80)).is_err());
+        assert!(for_port::<Mode>("static-rr", &port(None, 80)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_annotation_is_read_or_refused_in_one_line(text in "([a-z0-9]{0,6}|=|,|\\PC|\n| ){0,40}") {
+            for refused in [
+                for_port::<WantedPort>(&text, &port(Some("web"), 80)).err(),
+                for_port::<SendProxy>(&text, &port(None, 80)).err(),
+            ].into_iter().flatten() {
+                let refused = refused.to_string();
+                prop_assert!(refused.len() < 400 && !refused.contains(char::is_control), "{}", refused);
+            }
+        }
+    }
+}

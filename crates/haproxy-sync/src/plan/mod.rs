@@ -1,0 +1,10 @@
+//! Facts and policy in, the desired configuration and its text out: no IO, no clock.
+
+pub mod annotation;
+pub mod desired;
+pub mod facts;
+pub mod guard;
+pub mod names;
+pub mod planner;
+pub mod policy;
+pub mod render;

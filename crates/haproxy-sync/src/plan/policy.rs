@@ -1,0 +1,103 @@
+//! What the operator wants of every frontend, unless a Service says otherwise.
+
+use crate::plan::annotation::{Balance, Mode};
+use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+/// How nodes are checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// nodegate's port.
+    pub port: u16,
+    /// What is asked.
+    pub path: String,
+    /// Milliseconds between two checks.
+    pub inter_ms: u64,
+    /// Successes in a row until a server is up.
+    pub rise: u16,
+    /// Failures in a row until it is down.
+    pub fall: u16,
+    /// nodegate's agent-check port; none if it is not asked.
+    pub agent_port: Option<u16>,
+}
+
+/// Who is asked whether a node has an endpoint of a Service with `externalTrafficPolicy: Local`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalCheck {
+    /// kube-proxy at the Service's healthCheckNodePort, or nodegate if it has none.
+    #[default]
+    Auto,
+    /// nodegate's `/services/<namespace>/<name>`.
+    Nodegate,
+}
+
+impl fmt::Display for LocalCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// How much may vanish at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxRemoval(pub u8);
+
+impl fmt::Display for MaxRemoval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl MaxRemoval {
+    /// Whether so many of all may go.
+    pub fn allows(self, gone: usize, all: usize) -> bool {
+        gone * 100 <= all * usize::from(self.0)
+    }
+}
+
+/// The rules of planning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The mode of a Service without the annotation.
+    pub mode: Mode,
+    /// The algorithm of a Service without the annotation.
+    pub balance: Balance,
+    /// Types of node addresses, the preferred one first.
+    pub address_types: Vec<String>,
+    /// Where frontends listen; empty for all addresses of both families.
+    pub bind: Vec<IpAddr>,
+    /// Ports that no Service gets.
+    pub reserved: BTreeSet<u16>,
+    /// The health check.
+    pub check: Check,
+    /// The check of `externalTrafficPolicy: Local`.
+    pub local_check: LocalCheck,
+    /// How many of the nodes may be taken out at once by what the API server says.
+    pub max_removal: MaxRemoval,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            balance: Balance::default(),
+            address_types: vec!["InternalIP".to_owned(), "ExternalIP".to_owned()],
+            bind: Vec::new(),
+            // SSH, by which somebody comes to look after the balancer.
+            reserved: BTreeSet::from([22]),
+            check: Check {
+                port: HTTP_PORT,
+                path: "/health?drain=200".to_owned(),
+                inter_ms: 1000,
+                rise: 1,
+                fall: 2,
+                agent_port: Some(AGENT_CHECK_PORT),
+            },
+            local_check: LocalCheck::default(),
+            max_removal: MaxRemoval(50),
+        }
+    }
+}

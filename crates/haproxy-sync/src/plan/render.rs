@@ -1,0 +1,144 @@
+//! Turns the desired configuration into HAProxy's language, by the operator's template.
+
+use crate::plan::desired::{Desired, Server};
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::Check;
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The head that is used when the operator has none.
+pub const DEFAULT_HEAD: &str = include_str!("../../templates/head.cfg");
+/// The generated sections; a template of the operator's may include them as `sections`.
+pub const SECTIONS: &str = include_str!("../../templates/sections.cfg.j2");
+
+/// What a template may cost: enough for a million servers, and an end to a loop that has none.
+const FUEL: u64 = 200_000_000;
+/// More servers than this are not rendered at all.
+const MAX_SERVERS: usize = 2_000_000;
+/// The longest configuration; HAProxy needs a minute for one of this size.
+const MAX_BYTES: usize = 256 << 20;
+
+/// What the generated sections are put into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Template {
+    /// A hand-written head, kept as it is to the byte; the sections are appended.
+    Head(String),
+    /// A minijinja template that places everything itself.
+    Jinja(String),
+}
+
+impl Template {
+    /// The habit: a file is a head, unless its name ends in `.j2` or `.jinja`. A head may hold anything that HAProxy
+    /// reads, so nothing in it is taken for a template's syntax.
+    pub fn of_file(name: &str, text: String) -> Self {
+        if [".j2", ".jinja"].iter().any(|end| name.ends_with(end)) {
+            Self::Jinja(text)
+        } else {
+            Self::Head(text)
+        }
+    }
+
+    /// What the operator wrote.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Head(text) | Self::Jinja(text) => text,
+        }
+    }
+
+    /// Whether the generated sections are ours to the letter, so that we know what a server's line says.
+    pub fn has_our_sections(&self) -> bool {
+        match self {
+            Self::Head(_) => true,
+            Self::Jinja(text) => text.contains("include \"sections\"") || text.contains("include 'sections'"),
+        }
+    }
+}
+
+/// A template that does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// It can't be read or run.
+    #[error("the template is broken: {0}")]
+    Template(String),
+    /// The cluster is larger than HAProxy can serve.
+    #[error("{0} servers are more than {MAX_SERVERS}: narrow --namespaces or the selectors")]
+    TooMany(usize),
+    /// It makes too much.
+    #[error("the rendered configuration is longer than {MAX_BYTES} bytes")]
+    TooLong,
+}
+
+/// Renders; the same input gives the same bytes.
+pub fn render(
+    template: &Template,
+    desired: &Desired,
+    check: &Check,
+    state_file: Option<&str>,
+) -> Result<String, RenderError> {
+    if desired.server_count() > MAX_SERVERS {
+        return Err(RenderError::TooMany(desired.server_count()));
+    }
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.add_filter("socket", socket);
+    let broken = |error: minijinja::Error| RenderError::Template(sentence(&error));
+    environment.add_template("sections", SECTIONS).map_err(broken)?;
+    let data = context! {
+        nodes => Value::from(Serde(&desired.nodes)), frontends => frontends(desired),
+        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
+    };
+    let mut text = match template {
+        Template::Head(head) => {
+            let sections =
+                environment.get_template("sections").and_then(|t| t.render(data)).map_err(broken)?;
+            let newline = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+            format!("{head}{newline}{sections}")
+        }
+        Template::Jinja(text) => {
+            environment.add_template("template", text).map_err(broken)?;
+            environment.get_template("template").and_then(|t| t.render(data)).map_err(broken)?
+        }
+    };
+    // HAProxy takes a last line without its end for one that was cut.
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    if text.len() > MAX_BYTES { Err(RenderError::TooLong) } else { Ok(text) }
+}
+
+/// A hundred thousand servers are a few lists of nodes, each in many frontends: each becomes a value once.
+fn frontends(desired: &Desired) -> Vec<Value> {
+    let mut pools: Vec<(*const Vec<Server>, Value)> = Vec::new();
+    let mut values = Vec::with_capacity(desired.frontends.len());
+    for frontend in &desired.frontends {
+        let key = Arc::as_ptr(&frontend.servers);
+        let known = pools.iter().find(|(pool, _)| *pool == key).map(|(_, value)| value.clone());
+        let servers = known.unwrap_or_else(|| {
+            let value = Value::from(Serde(frontend.servers.as_ref()));
+            pools.push((key, value.clone()));
+            value
+        });
+        values.push(context! { servers => servers, ..Value::from(Serde(frontend)) });
+    }
+    values
+}
+
+/// minijinja's error in one line, with the line it is about.
+fn sentence(error: &minijinja::Error) -> String {
+    let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
+    format!("{text}{place}")
+}
+
+/// The filter `address | socket(port)`.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja's filters take their arguments by value")]
+fn socket(address: String, port: u16) -> Result<String, minijinja::Error> {
+    match address.parse() {
+        Ok(IpAddr::V4(ip)) => Ok(format!("{ip}:{port}")),
+        Ok(IpAddr::V6(ip)) => Ok(format!("[{ip}]:{port}")),
+        Err(_) => Err(minijinja::Error::new(ErrorKind::InvalidOperation, "socket() takes an IP address")),
+    }
+}

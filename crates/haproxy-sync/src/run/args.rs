@@ -1,0 +1,257 @@
+//! The command line and the environment: every setting of nodegate-haproxy, each declared once. What depends on several
+//! of them is for `settings`.
+
+use crate::plan::annotation::{Balance, Mode};
+use crate::plan::names::is_dns_name;
+use crate::plan::policy::{LocalCheck, MaxRemoval, Policy};
+use clap::Parser;
+use nodegate_readiness::DrainSignals;
+use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long HAProxy may take to load its configuration.
+const RELOAD_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(2);
+/// More often would be a load by itself; more rarely, no check of what is now.
+const CHECK_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
+/// Each is watched by itself.
+const MAX_NAMESPACES: usize = 32;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate-haproxy",
+    version,
+    about = "Keeps HAProxy in step with a cluster's Nodes and NodePort/LoadBalancer Services",
+    long_about = "nodegate-haproxy runs beside HAProxy, outside or inside the cluster. It watches Nodes and the Services of type \
+NodePort and LoadBalancer, and nothing else.\n\n\
+Each TCP port of such a Service becomes a frontend on the Service's port and a backend with one server per node. A node \
+that is cordoned, uncordoned, NotReady or weighted anew is moved at once through HAProxy's socket, without a reload. \
+When the structure changes, the new configuration is checked with haproxy -c, put in place in one step and loaded; if \
+any of that fails, the old file and the old process stay and it is tried again.",
+    after_long_help = "\
+ANNOTATIONS OF A SERVICE (one value for all ports, or PORT=VALUE,… by the port's name or number)
+  nodegate.io/haproxy-port          the port that HAProxy listens on; the Service's port if there is none
+  nodegate.io/haproxy-mode          tcp or http
+  nodegate.io/haproxy-balance       roundrobin, leastconn, first, random, source or uri
+  nodegate.io/haproxy-send-proxy    v1, v2 or off
+  nodegate.io/haproxy-ignore        true: not published
+  Two Services that want one port: the older one has it, the other is named in the log and in the metrics.
+
+ANNOTATION OF A NODE
+  nodegate.io/haproxy-weight        its share of the traffic, 0 to 256; 100 if there is none
+
+TEMPLATES
+  A --template whose name ends in .j2 or .jinja is a minijinja template; {% include \"sections\" %} puts the generated
+  sections in. Any other file is a hand-written head: it is kept to the byte and the sections are appended.
+
+HAPROXY
+    haproxy -W -S /run/haproxy-master.sock -f /etc/haproxy/haproxy.cfg
+  With that, --master-socket is all that is needed; no stats socket has to be configured.
+
+CREDENTIALS
+  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+  Credential plugins (exec) are run.
+
+ENVIRONMENT
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
+  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
+
+EXAMPLES
+  nodegate-haproxy --print                                            # what would be written, to stdout
+  nodegate-haproxy --master-socket /run/haproxy-master.sock           # states and reloads through one socket
+  nodegate-haproxy --template /etc/haproxy/haproxy.cfg.TEMPLATE       # below a head of your own
+  nodegate-haproxy --once --reload-command 'systemctl reload haproxy' # for cron
+
+EXIT CODES
+  0  done, or ended by SIGTERM or SIGINT
+  1  could not start, or --once or --print could not do their work
+  2  a setting is wrong; every wrong one is named on a line of its own"
+)]
+pub(crate) struct Args {
+    /// The configuration that HAProxy reads; it is replaced as a whole
+    #[arg(
+        long,
+        env = "NODEGATE_HAPROXY_CONFIG",
+        value_name = "FILE",
+        default_value = "/etc/haproxy/haproxy.cfg"
+    )]
+    pub(crate) config: PathBuf,
+
+    /// The operator's template or hand-written head; without it a small default head is used
+    #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
+    pub(crate) template: Option<PathBuf>,
+
+    /// Where the states of servers are kept for HAProxy's next process; "none" keeps them nowhere. Without it: the
+    /// name of the --config file with .servers behind it
+    #[arg(long, env = "NODEGATE_HAPROXY_STATE_FILE", value_name = "FILE")]
+    pub(crate) state_file: Option<String>,
+
+    /// Files that HAProxy is started with (-f) before --config; they are only read, by haproxy -c
+    #[arg(long, env = "NODEGATE_HAPROXY_BEFORE", value_name = "FILE", value_delimiter = ',')]
+    pub(crate) before: Vec<PathBuf>,
+
+    /// HAProxy's program, for haproxy -c
+    #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
+    pub(crate) haproxy: PathBuf,
+
+    /// HAProxy's master socket (haproxy -W -S): reloads, and states unless there is a --runtime-socket
+    #[arg(long, env = "NODEGATE_HAPROXY_MASTER_SOCKET", value_name = "SOCKET")]
+    pub(crate) master_socket: Option<PathBuf>,
+
+    /// HAProxy's stats socket with "level admin"
+    #[arg(long, env = "NODEGATE_HAPROXY_RUNTIME_SOCKET", value_name = "SOCKET")]
+    pub(crate) runtime_socket: Option<PathBuf>,
+
+    /// How to reload without a master socket; words are split at spaces, and exit status 0 is success
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_COMMAND", value_name = "COMMAND")]
+    pub(crate) reload_command: Option<String>,
+
+    /// How long a reload may take
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_TIMEOUT", value_name = "DURATION")]
+    #[arg(default_value = "30s", value_parser = duration(RELOAD_TIMEOUT))]
+    pub(crate) reload_timeout: Duration,
+
+    /// Only Services with these labels
+    #[arg(long, env = "NODEGATE_HAPROXY_SERVICE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
+    pub(crate) service_selector: Option<String>,
+
+    /// Only Nodes with these labels
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
+    pub(crate) node_selector: Option<String>,
+
+    /// Which signals drain a node, by the same rules as the agent's --drain-on: unschedulable, deleting, taint:<key>,
+    /// label:<key>, or none alone
+    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
+
+    /// Only Services of these namespaces
+    #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
+    pub(crate) namespaces: Option<List<String>>,
+
+    /// Where frontends listen: addresses, or nothing for all of both families
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "IPS")]
+    #[arg(value_parser = List::<IpAddr>::of("IP addresses, e.g. 10.0.0.5,fd00::5"))]
+    pub(crate) bind: Option<List<IpAddr>>,
+
+    /// Ports that no Service gets, besides those that the template binds
+    #[arg(long, env = "NODEGATE_HAPROXY_RESERVED_PORTS", value_name = "LIST")]
+    #[arg(default_value_t = List(Policy::default().reserved.into_iter().collect()))]
+    #[arg(value_parser = List::<u16>::of("ports, e.g. 22,8404"))]
+    pub(crate) reserved_ports: List<u16>,
+
+    /// The mode of Services that ask for none
+    #[arg(long, env = "NODEGATE_HAPROXY_MODE", value_name = "tcp|http", default_value_t)]
+    pub(crate) mode: Mode,
+
+    /// The algorithm of Services that ask for none
+    #[arg(long, env = "NODEGATE_HAPROXY_BALANCE", value_name = "NAME", default_value_t)]
+    pub(crate) balance: Balance,
+
+    /// Which addresses of a node are used, the preferred type first
+    #[arg(long, env = "NODEGATE_HAPROXY_ADDRESS_TYPES", value_name = "LIST")]
+    #[arg(default_value_t = List(Policy::default().address_types), value_parser = address_types)]
+    pub(crate) address_types: List<String>,
+
+    /// nodegate's port on the nodes
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PORT", value_name = "PORT")]
+    #[arg(default_value_t = Policy::default().check.port)]
+    #[arg(value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
+    pub(crate) check_port: u16,
+
+    /// What a health check asks for; with drain=200 a drained node is healthy, and is drained by its state
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PATH", value_name = "PATH")]
+    #[arg(default_value_t = Policy::default().check.path, value_parser = check_path)]
+    pub(crate) check_path: String,
+
+    /// The time between two checks of a node
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK_INTERVAL", value_name = "DURATION")]
+    #[arg(default_value = shown(Duration::from_millis(Policy::default().check.inter_ms)))]
+    #[arg(value_parser = duration(CHECK_INTERVAL))]
+    pub(crate) check_interval: Duration,
+
+    /// nodegate's agent-check port on the nodes; 0 if it is not to be asked
+    #[arg(long, env = "NODEGATE_HAPROXY_AGENT_PORT", value_name = "PORT")]
+    #[arg(default_value_t = Policy::default().check.agent_port.unwrap_or_default())]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for none"))]
+    pub(crate) agent_port: u16,
+
+    /// Who knows whether a node has an endpoint of a Service with externalTrafficPolicy: Local. auto: kube-proxy at the
+    /// healthCheckNodePort, nodegate's /services/… where there is none; nodegate: always the latter
+    #[arg(long, env = "NODEGATE_HAPROXY_LOCAL_CHECK", value_name = "auto|nodegate", default_value_t)]
+    #[arg(value_parser = choice(&[("auto", LocalCheck::Auto), ("nodegate", LocalCheck::Nodegate)]))]
+    pub(crate) local_check: LocalCheck,
+
+    /// How much may vanish at once, in percent of the nodes, Services or servers; what goes beyond is kept as it was
+    #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
+    #[arg(default_value_t = Policy::default().max_removal, value_parser = max_removal)]
+    pub(crate) max_removal: MaxRemoval,
+
+    /// The address and port of /metrics, /livez and /readyz; "none" opens none
+    #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = listen)]
+    // In full, as clap takes a plain Option for a setting without a value.
+    pub(crate) listen: std::option::Option<SocketAddr>,
+
+    /// Render once to stdout and end; nothing is written or reloaded
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) print: bool,
+
+    /// Apply once and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
+}
+
+fn selector(value: &str) -> Result<String, &'static str> {
+    if value.len() <= 1000 && !value.chars().any(char::is_control) {
+        Ok(value.to_owned())
+    } else {
+        Err("takes a label selector, e.g. team=web,tier!=test")
+    }
+}
+
+fn namespaces(value: &str) -> Result<List<String>, String> {
+    let names = List::<String>::of("namespaces")(value)?;
+    if names.0.iter().all(|name| is_dns_name(name)) && names.0.len() <= MAX_NAMESPACES {
+        Ok(names)
+    } else {
+        Err(format!("takes at most {MAX_NAMESPACES} names of namespaces"))
+    }
+}
+
+fn address_types(value: &str) -> Result<List<String>, &'static str> {
+    const TAKES: &str = "takes a list of InternalIP and ExternalIP";
+    let types = List::<String>::of("types of node addresses")(value).map_err(|_| TAKES)?;
+    let known = |kind: &String| matches!(kind.as_str(), "InternalIP" | "ExternalIP");
+    if types.0.is_empty() || !types.0.iter().all(known) { Err(TAKES) } else { Ok(types) }
+}
+
+fn check_path(value: &str) -> Result<String, &'static str> {
+    let plain =
+        value.bytes().all(|c| c.is_ascii_graphic() && !matches!(c, b'"' | b'\'' | b'\\' | b'#' | b'$'));
+    if value.starts_with('/') && plain && value.len() <= 1000 {
+        Ok(value.to_owned())
+    } else {
+        Err("takes a path that begins with / and holds no space, quote, backslash, # or $")
+    }
+}
+
+fn max_removal(value: &str) -> Result<MaxRemoval, &'static str> {
+    match value.trim_end_matches('%').parse() {
+        Ok(percent @ 0..=100) => Ok(MaxRemoval(percent)),
+        _ => Err("takes a percentage from 0 to 100"),
+    }
+}
+
+fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
+    match value {
+        "none" => Ok(None),
+        _ => {
+            value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The program: arguments, wiring and signals.
+
+mod args;
+pub mod health;
+pub mod http;
+pub mod metrics;
+pub mod once;
+mod report;
+mod settings;
+pub mod shared;
+mod states;
+mod structure;
+pub mod tasks;
+
+use args::Args;
+use nodegate_settings::{BAD_SETTING, failed, read};
+use once::RunError;
+use shared::Setup;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What is done with a setup.
+enum Work {
+    Print,
+    Once,
+    Run { listen: Option<SocketAddr> },
+}
+
+/// The parser of the command line, for man pages and documents.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
+/// All of it; gives the exit code.
+pub fn main() -> ExitCode {
+    start().err().unwrap_or(ExitCode::SUCCESS)
+}
+
+/// Does what was asked for; the error is what it ends with.
+fn start() -> Result<(), ExitCode> {
+    let (args, mut wrong) = read::<Args>(BAD_SETTING)?;
+    let work = match &args {
+        Args { print: true, .. } => Work::Print,
+        Args { once: true, .. } => Work::Once,
+        Args { listen, .. } => Work::Run { listen: *listen },
+    };
+    let log = args.log.clone();
+    let setup = settings::setup(args, &mut wrong);
+    wrong.ensure_none()?;
+    log.start();
+    run(work, setup).map_err(failed)
+}
+
+/// Why the program could not begin, or not end well.
+#[derive(Debug, thiserror::Error)]
+enum ProgramError {
+    #[error("can't start: {0}")]
+    Start(io::Error),
+    #[error("can't listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    #[error("can't wait for signals: {0}")]
+    Signals(io::Error),
+    #[error("can't write: {0}")]
+    Write(io::Error),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Two threads: a large configuration is rendered and written on one of them while the other moves servers.
+fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ProgramError::Start)?;
+    let result = runtime.block_on(done(work, setup));
+    runtime.shutdown_background();
+    result
+}
+
+async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
+    let listener = match work {
+        Work::Print => {
+            let text = once::print(&setup).await?;
+            return std::io::stdout().write_all(text.as_bytes()).map_err(ProgramError::Write);
+        }
+        Work::Once => return Ok(once::once(&setup).await?),
+        Work::Run { listen: Some(address) } => {
+            let listener = TcpListener::bind(address).await;
+            Some(listener.map_err(|error| ProgramError::Listen(address, error))?)
+        }
+        Work::Run { listen: None } => None,
+    };
+    let signals = |kind| signal(kind).map_err(ProgramError::Signals);
+    let (mut terminate, mut interrupt) =
+        (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    tasks::run(setup, listener, shutdown).await;
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! `--once` and `--print`: what there is now, and no more.
+
+use crate::apply::applier::{Applier, ApplyError, Reload};
+use crate::apply::layout::Layout;
+use crate::plan::desired::{Desired, Problem};
+use crate::plan::guard::Held;
+use crate::plan::planner::plan;
+use crate::plan::render::render;
+use crate::run::metrics::Metrics;
+use crate::run::report::Reported;
+use crate::run::shared::Setup;
+use crate::run::states::{new_mover, save};
+use crate::watch;
+use crate::watch::life::Life;
+use crate::watch::observed::Observed;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::channel;
+
+/// How long the API server is waited for.
+const ONCE: Duration = Duration::from_mins(1);
+
+/// Why the program could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The API server did not answer.
+    #[error("no complete list of Nodes and Services within {} s", ONCE.as_secs())]
+    NoFacts,
+    /// The configuration was not taken.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The servers could not be moved.
+    #[error(transparent)]
+    Move(#[from] crate::apply::mover::MoveError),
+}
+
+/// The plan for what there is now.
+async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
+    let lists = setup.scope.lists();
+    let (sender, mut observed) = channel(Observed::default());
+    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
+    let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
+    let facts = tokio::select! {
+        complete = tokio::time::timeout(ONCE, complete) => match complete {
+            Ok(Ok(observed)) => observed.facts.clone(),
+            _ => return Err(RunError::NoFacts),
+        },
+        () = watching => return Err(RunError::NoFacts),
+    };
+    Ok(plan(&facts, &setup.tools.policy))
+}
+
+fn report(problems: &[Problem]) {
+    Reported::default().report(problems, Held::default());
+}
+
+/// Applies what there is now, and ends.
+pub async fn once(setup: &Setup) -> Result<(), RunError> {
+    let desired = plan_once(setup).await?;
+    report(&desired.problems);
+    let tools = &setup.tools;
+    let (mut mover, metrics) = (new_mover(tools), Metrics::default());
+    let guess = Layout::guess(Arc::new(desired.clone()), tools.have_our_sections());
+    save(&mut mover, &metrics, &desired, &guess, true).await;
+    let mut applier = Applier::new(tools.clone());
+    let applied = applier.apply(&desired, Reload::IF_NEEDED).await?;
+    report(applier.problems());
+    tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
+    if let Some(layout) = applier.layout() {
+        mover.round(&desired, layout).await?;
+        save(&mut mover, &metrics, &desired, layout, true).await;
+    }
+    Ok(())
+}
+
+/// Renders what would be written now.
+pub async fn print(setup: &Setup) -> Result<String, RunError> {
+    let mut desired = plan_once(setup).await?;
+    let tools = &setup.tools;
+    let template = tools.read_template().map_err(ApplyError::from)?;
+    let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
+    tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old));
+    report(&desired.problems);
+    let (check, state_file) = (&tools.policy.check, tools.state_file_name());
+    Ok(render(&template, &desired, check, state_file.as_deref()).map_err(ApplyError::from)?)
+}

@@ -1,0 +1,68 @@
+//! Log lines about what lasts: once when it begins, once when it ends.
+
+use crate::plan::desired::Problem;
+use crate::plan::guard::Held;
+use crate::watch::life::Life;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An outage of the API server is told after this time, and every minute.
+const OUTAGE: Duration = Duration::from_secs(15);
+
+/// Says what is wrong when it begins, and when it ends.
+#[derive(Default)]
+pub(crate) struct Reported {
+    problems: BTreeSet<Problem>,
+    held: Held,
+}
+
+impl Reported {
+    pub(crate) fn report(&mut self, problems: &[Problem], held: Held) {
+        let now: BTreeSet<Problem> = problems.iter().cloned().collect();
+        for problem in now.difference(&self.problems) {
+            tracing::warn!(about = problem.about, kind = problem.kind, "{}", problem.text);
+        }
+        for problem in self.problems.difference(&now) {
+            tracing::info!(about = problem.about, kind = problem.kind, "no longer: {}", problem.text);
+        }
+        if held != self.held && held.any() {
+            let Held { nodes, services } = held;
+            tracing::warn!(
+                nodes,
+                services,
+                "more than --max-removal allows has vanished at once: kept as it was"
+            );
+        } else if held != self.held {
+            tracing::info!("nothing is kept against the API server's word any more");
+        }
+        self.problems = now;
+        self.held = held;
+    }
+}
+
+/// Tells of API outages.
+#[derive(Default)]
+pub(crate) struct Outage {
+    told: Option<Instant>,
+    closed_since: Option<Instant>,
+}
+
+impl Outage {
+    pub(crate) fn look(&mut self, life: &Life) {
+        if life.all_open() {
+            if self.told.take().is_some() {
+                tracing::info!("the API server is back");
+            }
+            self.closed_since = None;
+            return;
+        }
+        let since = *self.closed_since.get_or_insert_with(Instant::now);
+        let due = self.told.is_none_or(|told| told.elapsed() >= Duration::from_mins(1));
+        if since.elapsed() >= OUTAGE && due {
+            self.told = Some(Instant::now());
+            let seconds = since.elapsed().as_secs();
+            tracing::warn!(seconds, "the API server can't be watched: HAProxy keeps its last configuration");
+        }
+    }
+}

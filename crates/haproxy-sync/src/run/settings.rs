@@ -1,0 +1,113 @@
+//! Settings that depend on each other, and what the parts of nodegate-haproxy are told.
+
+use crate::apply::config_file::ConfigFile;
+use crate::apply::reloader::Reloader;
+use crate::apply::tools::Tools;
+use crate::haproxy::master::Master;
+use crate::haproxy::socket::Runtime;
+use crate::plan::policy::{Check, Policy};
+use crate::run::args::Args;
+use crate::run::shared::Setup;
+use crate::watch::Scope;
+use nodegate_readiness::Policy as Rules;
+use nodegate_settings::Mistakes;
+use std::path::{Path, PathBuf};
+
+/// Gives the arguments meaning, and notes what is wrong with them beside others.
+pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
+    // Nothing is written by --print.
+    if !args.print {
+        wrong.sound("config", args.config.display(), in_a_directory(&args.config));
+    }
+    let state_file = match args.state_file.as_deref() {
+        Some("none") => None,
+        Some(path) => {
+            wrong.sound("state-file", path, plain_path(path).and_then(|()| in_a_directory(Path::new(path))));
+            Some(PathBuf::from(path))
+        }
+        None => beside(&args.config, wrong),
+    };
+    if args.master_socket.is_some() && args.reload_command.is_some() {
+        wrong.line("--master-socket and --reload-command: only one of them can do the reload");
+    }
+    let tools = Tools {
+        reloader: reloader(&args),
+        runtime: runtime(&args),
+        file: ConfigFile::new(args.config),
+        template: args.template,
+        state_file,
+        haproxy: args.haproxy,
+        before: args.before,
+        policy: Policy {
+            mode: args.mode,
+            balance: args.balance,
+            address_types: args.address_types.0,
+            bind: args.bind.unwrap_or_default().0,
+            reserved: args.reserved_ports.0.into_iter().collect(),
+            check: Check {
+                port: args.check_port,
+                path: args.check_path,
+                inter_ms: u64::try_from(args.check_interval.as_millis()).unwrap_or(u64::MAX),
+                agent_port: Some(args.agent_port).filter(|port| *port != 0),
+                ..Policy::default().check
+            },
+            local_check: args.local_check,
+            max_removal: args.max_removal,
+        },
+    };
+    let scope = Scope {
+        node_selector: args.node_selector.unwrap_or_default(),
+        service_selector: args.service_selector.unwrap_or_default(),
+        namespaces: args.namespaces.unwrap_or_default().0,
+        rules: Rules { drain_on: args.drain_on, ..Rules::default() },
+        ..Scope::default()
+    };
+    Setup { scope, tools }
+}
+
+fn reloader(args: &Args) -> Reloader {
+    let patience = args.reload_timeout;
+    let command: Vec<String> = args
+        .reload_command
+        .iter()
+        .flat_map(|command| command.split_whitespace())
+        .map(str::to_owned)
+        .collect();
+    match &args.master_socket {
+        Some(socket) => Reloader::Master(Master { socket: socket.clone(), patience }),
+        None if command.is_empty() => Reloader::Nobody,
+        None => Reloader::Command(command, patience),
+    }
+}
+
+fn runtime(args: &Args) -> Option<Runtime> {
+    let worker = args.runtime_socket.clone().map(Runtime::Worker);
+    worker.or_else(|| args.master_socket.clone().map(Runtime::Master))
+}
+
+/// The state file that belongs to a configuration.
+fn beside(config: &Path, wrong: &mut Mistakes) -> Option<PathBuf> {
+    let path = format!("{}.servers", std::path::absolute(config).ok()?.display());
+    wrong.sound("state-file", &path, plain_path(&path));
+    Some(PathBuf::from(path))
+}
+
+/// A file that is to be written must be in a directory that is there.
+fn in_a_directory(path: &Path) -> Result<(), &'static str> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if path.file_name().is_some() && parent.is_none_or(Path::is_dir) {
+        Ok(())
+    } else {
+        Err("takes a file in a directory that exists")
+    }
+}
+
+/// Its name stands in the configuration, so it must be one that HAProxy reads as one word.
+fn plain_path(path: &str) -> Result<(), &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
+    if path.starts_with('/') && path.chars().all(plain) {
+        Ok(())
+    } else {
+        Err("takes an absolute path of letters, digits and / . _ - + : @, or none")
+    }
+}

@@ -1,0 +1,86 @@
+//! The program as a whole: watch, plan, apply, move.
+
+use crate::plan::guard::Guard;
+use crate::plan::planner::plan;
+use crate::run::health::Health;
+use crate::run::http::{Pages, serve};
+use crate::run::metrics::Metrics;
+use crate::run::report::{Outage, Reported};
+use crate::run::shared::{Setup, Shared};
+use crate::run::{states, structure};
+use crate::watch;
+use crate::watch::counts::Counts;
+use crate::watch::life::Life;
+use crate::watch::observed::Observed;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch::{Receiver, Sender, channel};
+use tokio::sync::{Notify, mpsc};
+
+/// Runs until `shutdown` resolves.
+pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Future<Output = ()>) {
+    let lists = setup.scope.lists();
+    let life = Life::new(&lists);
+    let metrics = Arc::new(Metrics::default());
+    let health = Arc::new(Health::new());
+    let (observed, observations) = channel(Observed::default());
+    let (save, saves) = mpsc::channel(1);
+    let (desired, _) = channel(None);
+    let (layout, _) = channel(None);
+    let counts = Arc::new(Counts::default());
+    let pages = Pages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
+    let shared = Arc::new(Shared { setup, metrics, health, desired, layout, reload: Notify::new(), save });
+    let mut tasks = tokio::task::JoinSet::new();
+    if let Some(listener) = listener {
+        tasks.spawn(serve(listener, Arc::new(pages)));
+    }
+    tasks.spawn(structure::run(shared.clone()));
+    tasks.spawn(states::run(shared.clone(), saves));
+    tasks.spawn(plan_each_change(shared.clone(), (observed.clone(), observations), lists, life.clone()));
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
+    tokio::select! {
+        () = shutdown => {}
+        // None of them ends by itself.
+        ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
+    }
+    tasks.shutdown().await;
+}
+
+/// Turns what is observed into what is desired.
+async fn plan_each_change(
+    shared: Arc<Shared>,
+    (observer, mut observed): (Sender<Observed>, Receiver<Observed>),
+    lists: Vec<String>,
+    life: Arc<Life>,
+) {
+    let policy = &shared.setup.tools.policy;
+    let mut guard = Guard::new(policy.max_removal);
+    let mut reported = Reported::default();
+    let mut outage = Outage::default();
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            changed = observed.changed() => if changed.is_err() { return },
+            _ = tick.tick() => {
+                outage.look(&life);
+                continue;
+            }
+        }
+        let now = observed.borrow_and_update().clone();
+        if !lists.iter().all(|list| now.synced.contains(list)) {
+            continue;
+        }
+        let (facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
+        // That is no news for anybody.
+        observer.send_if_modified(|observed| {
+            observed.keep_deleted(|key| guard.holds(key));
+            false
+        });
+        let desired = plan(&facts, policy);
+        reported.report(&desired.problems, held);
+        shared.metrics.planned(&desired, held);
+        shared.desired.send_replace(Some(Arc::new(desired)));
+    }
+}

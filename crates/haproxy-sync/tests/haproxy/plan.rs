@@ -1,0 +1,349 @@
+//! The core under random facts: the same plan for the same cluster, nobody's port taken from them, and no word from the
+//! API ever becomes HAProxy's.
+
+use nodegate_haproxy_sync::haproxy::state_file::{Servers, compose};
+use nodegate_haproxy_sync::haproxy::validate::validate;
+use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
+use nodegate_haproxy_sync::plan::desired::{Desired, Distance, ServerState};
+use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
+use nodegate_haproxy_sync::plan::planner::plan;
+use nodegate_haproxy_sync::plan::policy::{MaxRemoval, Policy};
+use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Names and values as an honest user writes them, and as a hostile one does.
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z0-9]{1,8}",
+        "[a-z0-9]([-a-z0-9.]{0,10}[a-z0-9])?",
+        Just("x\n  server evil 192.0.2.1:80".to_owned()),
+        Just("{{ 7 * 7 }}".to_owned()),
+        any::<String>(),
+    ]
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("http".to_owned()),
+        Just("leastconn".to_owned()),
+        Just("uri".to_owned()),
+        Just("v2".to_owned()),
+        Just("main=8080,80=81".to_owned()),
+        (0_u32..70_000).prop_map(|port| port.to_string()),
+        word(),
+    ]
+}
+
+fn node() -> impl Strategy<Value = NodeFacts> {
+    let state = prop_oneof![Just(NodeState::Ready), Just(NodeState::Draining), Just(NodeState::NotReady)];
+    let kind =
+        prop_oneof![Just("InternalIP".to_owned()), Just("ExternalIP".to_owned()), Just("Other".to_owned())];
+    let address = any::<(bool, u32, u128)>().prop_map(|(v4, low, high)| -> IpAddr {
+        if v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(high.to_be_bytes()) }
+    });
+    (word(), state, proptest::option::of(value()), proptest::collection::vec((kind, address), 0..4))
+        .prop_map(|(name, state, weight, addresses)| NodeFacts { name, state, weight, addresses })
+}
+
+fn service() -> impl Strategy<Value = ServiceFacts> {
+    let port = (proptest::option::of(Just("main".to_owned())), 1_u16..100, 0_u16..100, any::<bool>())
+        .prop_map(|(name, port, node_port, tcp)| PortFacts {
+            name,
+            port,
+            node_port,
+            protocol: if tcp { "TCP" } else { "UDP" }.to_owned(),
+        });
+    let key = prop_oneof![Just("port"), Just("mode"), Just("balance"), Just("send-proxy"), Just("ignore")];
+    let families = prop_oneof![
+        Just(vec![]),
+        Just(vec![Family::V4]),
+        Just(vec![Family::V6]),
+        Just(vec![Family::V6, Family::V4])
+    ];
+    (
+        (word(), word(), 0_i64..5, any::<bool>(), proptest::option::of(1_u16..9)),
+        families,
+        proptest::collection::vec(port, 0..4),
+        proptest::collection::btree_map(key.prop_map(str::to_owned), value(), 0..4),
+    )
+        .prop_map(|((namespace, name, created, local, health_port), families, ports, annotations)| {
+            ServiceFacts { namespace, name, created, local, health_port, families, ports, annotations }
+        })
+}
+
+prop_compose! {
+    fn facts()(
+        nodes in proptest::collection::vec(node(), 0..8),
+        services in proptest::collection::vec(service(), 0..8),
+    ) -> Facts {
+        Facts {
+            nodes: nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect(),
+            services: services.into_iter().map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s))).collect(),
+        }
+    }
+}
+
+fn text(desired: &Desired) -> String {
+    let policy = Policy::default();
+    render(&Template::Head(String::new()), desired, &policy.check, Some("/s")).unwrap()
+}
+
+/// Every line that can come out, to the letter but for names, numbers and addresses.
+fn is_a_line_of_ours(line: &str) -> bool {
+    let first = [
+        "mode tcp",
+        "mode http",
+        "hash-type consistent",
+        "load-server-state-from-file local",
+        "load-server-state-from-file none",
+    ];
+    let words: Vec<&str> = line.split(' ').collect();
+    let dns = |name: &str| nodegate_haproxy_sync::plan::names::is_dns_name(name);
+    let section = |name: &str| {
+        name == "nodegate_nodes"
+            || name
+                .strip_prefix("k8s_")
+                .is_some_and(|rest| rest.split('_').count() == 3 && rest.split('_').all(dns))
+    };
+    first.contains(&line)
+        || match words.as_slice() {
+            ["#", ..] => {
+                line.starts_with("# --- Generated")
+                    || line.starts_with("# Each node")
+                    || {
+                        matches!(words.as_slice(), [_, key, "port", number]
+                    if key.split_once('/').is_some_and(|(a, b)| dns(a) && dns(b)) && number.parse::<u16>().is_ok())
+                    }
+            }
+            ["backend" | "default_backend", name] => section(name),
+            ["frontend", name] => name.strip_suffix("_frontend").is_some_and(section),
+            ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
+            [""] | ["server-state-file-name", "/s"] => true,
+            ["bind", address, "v4v6"] => {
+                address.strip_prefix(":::").is_some_and(|port| port.parse::<u16>().is_ok())
+            }
+            ["option", "httpchk", "GET", path] => path.starts_with('/'),
+            ["server", name, address, rest @ ..] => {
+                let plain =
+                    |word: &&str| word.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._/".contains(&c));
+                dns(name) && address.parse::<std::net::SocketAddr>().is_ok() && rest.iter().all(plain)
+            }
+            _ => false,
+        }
+}
+
+proptest! {
+    #[test]
+    fn nothing_from_the_api_becomes_a_line_of_its_own(facts in facts()) {
+        let desired = plan(&facts, &Policy::default());
+        for line in text(&desired).lines() {
+            prop_assert!(is_a_line_of_ours(line.trim_start()), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_facts_give_the_same_bytes_and_nobody_shares_a_port(facts in facts()) {
+        let policy = Policy { reserved: BTreeSet::from([22]), ..Policy::default() };
+        let desired = plan(&facts, &policy);
+        prop_assert_eq!(&desired, &plan(&facts.clone(), &policy));
+        let ports: BTreeSet<u16> = desired.frontends.iter().map(|frontend| frontend.port).collect();
+        prop_assert_eq!(ports.len(), desired.frontends.len());
+        prop_assert!(!ports.contains(&22) && !ports.contains(&0));
+        // HAProxy 3.3 and later refuse a frontend and a backend of one name.
+        let names = desired.frontends.iter().flat_map(|frontend| [&frontend.name, &frontend.backend]);
+        let names: BTreeSet<&str> = names.map(String::as_str).chain([NODES_BACKEND]).collect();
+        prop_assert_eq!(names.len(), 2 * desired.frontends.len() + 1);
+        prop_assert!(desired.frontends.iter().all(|f| f.servers.is_sorted_by(|a, b| a.name < b.name)));
+        prop_assert!(desired.nodes.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn a_younger_service_takes_nothing_from_an_older_one(facts in facts(), young in service()) {
+        let before = plan(&facts, &Policy::default());
+        let mut more = facts;
+        let young = ServiceFacts { created: 100, ..young };
+        let key = (young.namespace.clone(), young.name.clone());
+        prop_assume!(!more.services.contains_key(&key));
+        more.services.insert(key, Arc::new(young));
+        let after = plan(&more, &Policy::default());
+        for frontend in &before.frontends {
+            prop_assert!(after.frontends.contains(frontend), "{} is gone", frontend.name);
+        }
+    }
+
+    #[test]
+    fn a_change_of_state_alone_changes_no_byte(facts in facts(), state in 0..3) {
+        let policy = Policy { max_removal: MaxRemoval(100), ..Policy::default() };
+        let state = [NodeState::Ready, NodeState::Draining, NodeState::NotReady][usize::try_from(state).unwrap()];
+        let mut other = facts.clone();
+        for node in other.nodes.values_mut() {
+            *node = Arc::new(NodeFacts { state, ..NodeFacts::clone(node) });
+        }
+        let (a, b) = (plan(&facts, &policy), plan(&other, &policy));
+        prop_assert_eq!(text(&a), text(&b));
+        prop_assert_eq!(a.distance(&b), Distance::States);
+        prop_assert!(a.same_text(&b));
+    }
+
+    #[test]
+    fn the_mass_of_nodes_is_never_put_under_maintenance(facts in facts()) {
+        let desired = plan(&facts, &Policy::default());
+        let down = desired.nodes.iter().filter(|node| node.state == ServerState::Maint).count();
+        prop_assert!(down * 2 <= facts.nodes.len());
+    }
+}
+
+fn story() -> Facts {
+    let node = |name: &str, state, addresses: &[&str]| NodeFacts {
+        name: name.to_owned(),
+        state,
+        weight: (name == "b").then(|| "50".to_owned()),
+        addresses: addresses.iter().map(|ip| ("InternalIP".to_owned(), ip.parse().unwrap())).collect(),
+    };
+    let nodes = [
+        node("a", NodeState::Ready, &["10.0.0.1", "fd00::1"]),
+        node("b", NodeState::Draining, &["10.0.0.2", "fd00::2"]),
+        node("c", NodeState::Ready, &["10.0.0.3"]),
+    ];
+    let port = |port, node_port, protocol: &str| PortFacts {
+        name: None,
+        port,
+        node_port,
+        protocol: protocol.to_owned(),
+    };
+    let service = |name: &str, ports: Vec<PortFacts>, families: Vec<Family>, annotations: &[(&str, &str)]| {
+        ServiceFacts {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            ports,
+            families,
+            annotations: annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..ServiceFacts::default()
+        }
+    };
+    let mut local = service("local", vec![port(8443, 30_443, "TCP")], vec![Family::V6, Family::V4], &[]);
+    (local.local, local.health_port) = (true, Some(31_000));
+    let web = [("mode", "80=http"), ("balance", "80=uri"), ("send-proxy", "443=v2"), ("port", "80=8080")];
+    let services = [
+        service("web", vec![port(443, 30_001, "TCP"), port(80, 30_000, "TCP")], vec![Family::V4], &web),
+        local,
+        service("dns", vec![port(53, 30_053, "UDP")], vec![Family::V4], &[]),
+        service("hidden", vec![port(81, 30_081, "TCP")], vec![Family::V4], &[("ignore", "true")]),
+    ];
+    Facts {
+        nodes: nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect(),
+        services: services
+            .into_iter()
+            .map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s)))
+            .collect::<BTreeMap<_, _>>(),
+    }
+}
+
+#[test]
+fn a_whole_configuration_looks_like_this() {
+    let desired = plan(&story(), &Policy::default());
+    let problems: Vec<String> =
+        desired.problems.iter().map(|p| format!("{} {}: {}", p.kind, p.about, p.text)).collect();
+    assert_eq!(problems, ["protocol shop/dns: port 53 is not TCP, which HAProxy does not forward"]);
+    assert_eq!(desired.frontends[1].send_proxy, SendProxy::V2);
+    assert_eq!(desired.frontends[2].mode, Mode::Http);
+    let golden = include_str!("golden/haproxy.cfg");
+    let text = text(&desired);
+    assert!(text == golden, "tests/golden/haproxy.cfg is now:\n{text}");
+}
+
+#[test]
+fn the_distance_tells_what_it_takes() {
+    let before = plan(&story(), &Policy::default());
+    let mut facts = story();
+    let a = facts.nodes.remove("a").unwrap();
+    let without = plan(&facts, &Policy::default());
+    let set = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    assert_eq!(without.distance(&before), Distance::Nodes { added: set(&[]), removed: set(&["a"]) });
+    assert_eq!(before.distance(&without), Distance::Nodes { added: set(&["a"]), removed: set(&[]) });
+    let moved = NodeFacts { addresses: vec![("InternalIP".to_owned(), [9, 9, 9, 9].into())], ..(*a).clone() };
+    facts.nodes.insert("a".to_owned(), Arc::new(moved));
+    assert_eq!(plan(&facts, &Policy::default()).distance(&before), Distance::Structure);
+    let mut fewer = story();
+    fewer.services.remove(&("shop".to_owned(), "web".to_owned()));
+    assert_eq!(plan(&fewer, &Policy::default()).distance(&before), Distance::Structure);
+}
+
+#[test]
+fn a_template_places_the_sections_and_a_broken_one_says_where() {
+    let desired = plan(&story(), &Policy::default());
+    let check = Policy::default().check;
+    let own = "{% for f in frontends %}{{ f.frontend }}:{{ f.backend }}:{{ f.servers | length }} {% endfor %}\n{% include \"sections\" %}";
+    let text = render(&Template::Jinja(own.to_owned()), &desired, &check, None).unwrap();
+    let pair = |backend| format!("{backend}_frontend:{backend}:3 ");
+    let pairs = ["k8s_shop_local_8443", "k8s_shop_web_443", "k8s_shop_web_80"].map(pair).concat();
+    assert!(text.starts_with(&format!("{pairs}\n# --- Gen")), "{text}");
+    for (broken, says) in [
+        ("a\n{{ nope }}", "line 2"),
+        (
+            "{% for x in range(100000000) %}{% for y in range(100000000) %}.{% endfor %}{% endfor %}",
+            "template",
+        ),
+        ("{% if %}", "line 1"),
+        ("{{ \"x\" | socket(1) }}", "IP address"),
+    ] {
+        let error =
+            render(&Template::Jinja(broken.to_owned()), &desired, &check, None).unwrap_err().to_string();
+        assert!(error.contains(says), "{broken}: {error}");
+    }
+}
+
+/// What `haproxy -c` says of this configuration.
+fn haproxy_says(file: &Path, text: &str) -> String {
+    std::fs::write(file, text).unwrap();
+    let haproxy = std::process::Command::new("haproxy").arg("-c").arg("-f").arg(file).output();
+    let output = haproxy.expect("haproxy runs (hack/install-tools)");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+/// What HAProxy's next version refuses it warns of.
+#[test]
+fn haproxy_warns_of_nothing_and_takes_the_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, states) = (dir.path().join("haproxy.cfg"), dir.path().join("states"));
+    let mut facts = story();
+    let down = NodeFacts { state: NodeState::NotReady, ..NodeFacts::clone(&facts.nodes["c"]) };
+    facts.nodes.insert("c".to_owned(), Arc::new(down));
+    let (policy, head) = (Policy::default(), Template::Head(DEFAULT_HEAD.to_owned()));
+    let desired = plan(&facts, &policy);
+    let said = haproxy_says(&file, &render(&head, &desired, &policy.check, None).unwrap());
+    assert!(!said.contains("WARN") && !said.contains("ALERT"), "{said}");
+    std::fs::write(&states, compose(&desired, &Servers::new(), &policy.check, true)).unwrap();
+    let said = haproxy_says(&file, &render(&head, &desired, &policy.check, states.to_str()).unwrap());
+    for backend in ["nodegate_nodes", "k8s_shop_local_8443"] {
+        assert!(said.contains(&format!("Server {backend}/c is DOWN, changed from server-state")), "{said}");
+    }
+    for fault in ["corrupted", "partially", "failed", "invalid", "can't find"] {
+        assert!(!said.contains(fault), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn haproxy_itself_can_read_it() {
+    let mut policy = Policy::default();
+    let dir = tempfile::tempdir().unwrap();
+    for bind in [vec![], vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()]] {
+        policy.bind = bind;
+        let head = Template::Head(DEFAULT_HEAD.to_owned());
+        let text = render(&head, &plan(&story(), &policy), &policy.check, None).unwrap();
+        let file = dir.path().join("haproxy.cfg");
+        std::fs::write(&file, text).unwrap();
+        validate("haproxy".as_ref(), &[], &file).await.unwrap();
+    }
+    std::fs::write(dir.path().join("haproxy.cfg"), "nonsense\n").unwrap();
+    let error =
+        validate("haproxy".as_ref(), &[], &dir.path().join("haproxy.cfg")).await.unwrap_err().to_string();
+    assert!(error.contains("unknown keyword 'nonsense'"), "{error}");
+}

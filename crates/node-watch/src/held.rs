@@ -1,0 +1,113 @@
+//! Which state of the Node is held, and what it means if etcd holds another one.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// A state of the Node, by the two names that an object has for its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Nobody has said anything yet.
+    #[default]
+    Nothing,
+    /// There is no such Node.
+    Absent,
+    Present {
+        uid: String,
+        version: String,
+    },
+}
+
+/// What etcd's answer means to what we hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// We hold the newest there is, or held it when we asked.
+    Current,
+    /// There is something newer that the watch has not told us.
+    Behind,
+    /// History went back, or the Node is another one of that name: what we hold will never come true again.
+    Rewound,
+}
+
+impl Held {
+    pub(crate) fn present(meta: &ObjectMeta) -> Self {
+        let (uid, version) = (meta.uid.clone(), meta.resource_version.clone());
+        Self::Present { uid: uid.unwrap_or_default(), version: version.unwrap_or_default() }
+    }
+
+    /// The Node's version, if there is one.
+    pub(crate) fn version(&self) -> Option<&str> {
+        match self {
+            Self::Present { version, .. } => Some(version),
+            Self::Nothing | Self::Absent => None,
+        }
+    }
+
+    /// Compares what a consistent read said with what is held now, and what was held before the question was sent.
+    pub(crate) fn compare(&self, before: &Self, answer: &Self) -> Finding {
+        if answer == self || answer == before {
+            return Finding::Current;
+        }
+        let (Self::Present { uid, version }, Self::Present { uid: newest_uid, version: newest }) =
+            (self, answer)
+        else {
+            return Finding::Behind;
+        };
+        if uid != newest_uid {
+            return Finding::Rewound;
+        }
+        // Resource versions of one resource may be compared as numbers (KEP-5504).
+        let (Ok(held), Ok(newest)) = (version.parse::<u64>(), newest.parse::<u64>()) else {
+            return Finding::Behind;
+        };
+        match before {
+            _ if newest > held => Finding::Behind,
+            // The watch was quicker than the answer, which is from after the question all the same.
+            Self::Present { uid: asked, version: at_least }
+                if asked == uid && at_least.parse::<u64>().is_ok_and(|at_least| newest >= at_least) =>
+            {
+                Finding::Current
+            }
+            _ => Finding::Rewound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(uid: &str, version: &str) -> Held {
+        Held::Present { uid: uid.to_owned(), version: version.to_owned() }
+    }
+
+    #[test]
+    fn versions_are_compared_in_both_directions() {
+        let compare =
+            |held: &str, newest: &str| node("a", held).compare(&node("a", held), &node("a", newest));
+        assert_eq!(compare("10", "10"), Finding::Current);
+        assert_eq!(compare("9", "10"), Finding::Behind);
+        assert_eq!(compare("10", "9"), Finding::Rewound);
+        assert_eq!(compare("a", "b"), Finding::Behind);
+    }
+
+    #[test]
+    fn a_watch_that_is_quicker_than_the_answer_is_current() {
+        let compare = |before: &str, now: &str, newest: &str| {
+            node("a", now).compare(&node("a", before), &node("a", newest))
+        };
+        assert_eq!(compare("5", "9", "5"), Finding::Current);
+        assert_eq!(compare("5", "9", "7"), Finding::Current);
+        assert_eq!(compare("5", "9", "4"), Finding::Rewound);
+        assert_eq!(compare("5", "9", "11"), Finding::Behind);
+        assert_eq!(Held::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
+    }
+
+    #[test]
+    fn another_node_of_that_name_is_not_the_one_we_hold() {
+        let held = node("a", "10");
+        assert_eq!(held.compare(&held, &node("b", "10")), Finding::Rewound);
+        assert_eq!(held.compare(&held, &node("b", "11")), Finding::Rewound);
+        assert_eq!(held.compare(&held, &Held::Absent), Finding::Behind);
+        assert_eq!(Held::Absent.compare(&Held::Absent, &held), Finding::Behind);
+        assert_eq!(Held::Absent.compare(&Held::Absent, &Held::Absent), Finding::Current);
+    }
+}

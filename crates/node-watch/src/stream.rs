@@ -1,0 +1,27 @@
+//! The agent's streams.
+
+use http::request::Parts;
+
+/// One of the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Node,
+    Lease,
+    /// The `EndpointSlices` of the Service with this index.
+    Service(usize),
+}
+
+impl Stream {
+    /// The stream that a request lists or watches; `None` for the guard's question, which names its object. Requests for
+    /// Services say it themselves: they differ in no more than a selector.
+    pub(crate) fn of(request: &Parts) -> Option<Self> {
+        if let Some(tagged) = request.extensions.get::<Self>() {
+            return Some(*tagged);
+        }
+        match request.uri.path().rsplit('/').next() {
+            Some("nodes") => Some(Self::Node),
+            Some("leases") => Some(Self::Lease),
+            _ => None,
+        }
+    }
+}

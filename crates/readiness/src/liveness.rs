@@ -1,0 +1,78 @@
+//! Signs of life of the loops that must never get stuck; `/livez` reads them.
+
+use crate::moment::{AtomicMoment, Moment};
+use std::time::Duration;
+
+/// A loop silent for longer than this is stuck. Every loop reports at least every [`REPORT_EVERY`].
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+
+/// How often a loop must report at the least: often enough for two late reports in a row, rarely enough to let the node
+/// sleep.
+pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// When each loop last said that it is alive.
+#[derive(Debug)]
+pub struct Liveness {
+    started: Moment,
+    watch: AtomicMoment,
+    timers: AtomicMoment,
+}
+
+/// A loop that has stopped reporting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {what} has been stuck for {} s", silent.as_secs())]
+pub struct Stuck {
+    /// Which loop.
+    pub what: &'static str,
+    /// For how long.
+    pub silent: Duration,
+}
+
+impl Liveness {
+    /// Starts counting: a loop that never reports is stuck too.
+    pub fn new(started: Moment) -> Self {
+        Self { started, watch: AtomicMoment::default(), timers: AtomicMoment::default() }
+    }
+
+    /// The task that guards the watch says that it is alive.
+    pub fn report_watch(&self, now: Moment) {
+        self.watch.advance(now);
+    }
+
+    /// The timers of the background thread say that they run.
+    pub fn report_timers(&self, now: Moment) {
+        self.timers.advance(now);
+    }
+
+    /// Whether all of them report.
+    pub fn check(&self, now: Moment) -> Result<(), Stuck> {
+        for (what, reported) in [("watch task", &self.watch), ("timer task", &self.timers)] {
+            let silent = now.since(reported.get().unwrap_or(self.started));
+            if silent > STUCK_AFTER {
+                return Err(Stuck { what, silent });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_loop_that_stops_is_named() {
+        let liveness = Liveness::new(at(0));
+        assert_eq!(liveness.check(at(30)), Ok(()));
+        assert_eq!(liveness.check(at(31)).unwrap_err().what, "watch task");
+        liveness.report_watch(at(31));
+        assert_eq!(liveness.check(at(31)).unwrap_err().what, "timer task");
+        liveness.report_timers(at(31));
+        assert_eq!(liveness.check(at(61)), Ok(()));
+        assert!(liveness.check(at(62)).is_err());
+    }
+}

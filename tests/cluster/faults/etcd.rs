@@ -1,0 +1,91 @@
+//! An API server that is cut off from etcd. To whoever watches it looks healthy: it takes watches, sends bookmarks and answers
+//! what may come from its cache, which no longer moves.
+
+use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
+use super::table::Row;
+use nodegate_kube_sim::{Effect, Scope, Server};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::proxy::Proxy;
+use std::time::Duration;
+
+/// The default of `--stale-after`, and a second.
+const NOTICED: Duration = Duration::from_secs(16);
+/// The Node's own link to etcd may be gone while the Lease's works.
+const NODES_ALONE: Duration = Duration::from_secs(101);
+
+pub(crate) fn cut_off_from_etcd() -> Row {
+    cut_off_in(Scene::start())
+}
+
+pub(crate) fn cut_off_from_etcd_without_leases() -> Row {
+    let cluster = without_leases();
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
+    agent.wait_ready();
+    cut_off_in(Scene::probed(cluster, agent))
+}
+
+fn cut_off_in(mut scene: Scene) -> Row {
+    scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &[]));
+    scene.fails_open();
+    scene.heal(|scene| scene.cluster.sim.mend_etcd());
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, STALE, CORDONED])
+}
+
+pub(crate) fn nodes_cut_off_while_leases_go_on() -> Row {
+    let mut scene = Scene::patient();
+    scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &["nodes"]));
+    scene.notices(STALE, NODES_ALONE);
+    scene.heal(|scene| scene.cluster.sim.mend_etcd());
+    scene.recovers(CORDONED);
+    scene.row(&[FRESH, STALE, CORDONED])
+}
+
+pub(crate) fn cut_off_beside_a_healthy_one() -> Row {
+    beside_a_healthy_one(cluster())
+}
+
+pub(crate) fn cut_off_beside_a_healthy_one_without_leases() -> Row {
+    beside_a_healthy_one(without_leases())
+}
+
+/// Two API servers behind one address. The agent's connection is to the one that is cut off; the next is not.
+fn beside_a_healthy_one(cluster: Cluster) -> Row {
+    let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
+    let balancer = balancer(&cluster, &healthy);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[SYNCED]);
+    agent.wait_ready();
+    assert_eq!(balancer.accepted(), 1);
+    let mut scene = Scene::probed(cluster, agent);
+    scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &[]));
+    scene.notices(CORDONED, NOTICED);
+    scene.never_stale();
+    scene.follows();
+    assert_eq!(balancer.accepted(), 2, "the watch is on the connection on which the question was answered");
+    scene.heal(|scene| scene.cluster.sim.mend_etcd());
+    scene.goes_on();
+    scene.row(&[FRESH, CORDONED, FRESH])
+}
+
+fn balancer(cluster: &Cluster, other: &Server) -> Proxy {
+    let ports = [cluster.sim.address().port(), other.address().port()];
+    let balancer = Proxy::balanced(ports.map(|port| ("127.0.0.1".to_owned(), port)).into()).unwrap();
+    let config = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let balanced = config.replace(&format!(":{}", ports[0]), &format!(":{}", balancer.port()));
+    assert_ne!(balanced, config);
+    std::fs::write(cluster.kubeconfig(), balanced).unwrap();
+    balancer
+}
+
+fn without_leases() -> Cluster {
+    let cluster = cluster();
+    cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
+    cluster
+}
+
+/// The cordon comes through another API server, in a moment at which this one can't hear of it.
+fn cut_off_and_cordon(cluster: &Cluster, plurals: &[&str]) {
+    cluster.sim.cut_off_from_etcd(plurals);
+    cluster.cordon();
+}
