@@ -8,7 +8,7 @@ use nodegate_readiness::{
 };
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -54,7 +54,7 @@ impl Cycle {
                 self.demand.wake.notified().await;
             }
             self.run_until_idle().await;
-            self.board.set_local(self.id, None, self.now(), SystemTime::now());
+            self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
             tracing::debug!(check = self.name, "local check stopped: nobody asks for it");
         }
     }
@@ -84,7 +84,7 @@ impl Cycle {
         let at = self.now();
         let good_until = at.plus(self.timing.good_for());
         let result = LocalResult { outcome, duration, at, good_until };
-        self.board.set_local(self.id, Some(result), at, SystemTime::now());
+        self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
         self.results.send_replace(());
     }
 
@@ -124,7 +124,7 @@ impl Cycle {
     }
 
     fn now(&self) -> Moment {
-        self.timeline.at(Instant::now().into_std())
+        self.timeline.at(nodegate_clock::now())
     }
 }
 
