@@ -2,6 +2,7 @@
 //! traffic, and three agents on a simulated cluster.
 //!
 //! `cargo test` plays the short stories; `make lb-test` plays every mode with every event and prints the table.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

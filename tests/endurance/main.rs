@@ -1,4 +1,5 @@
 //! Short versions of what takes an hour: `make soak`, `make herd` and `make scale`.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

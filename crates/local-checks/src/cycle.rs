@@ -4,11 +4,11 @@ use crate::probe::Probe;
 use crate::timing::Timing;
 use futures::FutureExt;
 use nodegate_readiness::{
-    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict, reason,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Reason, Timeline, Verdict,
 };
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -54,7 +54,7 @@ impl Cycle {
                 self.demand.wake.notified().await;
             }
             self.run_until_idle().await;
-            self.board.set_local(self.id, None, self.now(), SystemTime::now());
+            self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
             tracing::debug!(check = self.name, "local check stopped: nobody asks for it");
         }
     }
@@ -84,7 +84,7 @@ impl Cycle {
         let at = self.now();
         let good_until = at.plus(self.timing.good_for());
         let result = LocalResult { outcome, duration, at, good_until };
-        self.board.set_local(self.id, Some(result), at, SystemTime::now());
+        self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
         self.results.send_replace(());
     }
 
@@ -94,9 +94,9 @@ impl Cycle {
         // The call itself is inside too: a probe may panic before it gives its future.
         let run = AssertUnwindSafe(async { self.probe.run().await }).catch_unwind();
         match timeout(limit, run).await {
-            Ok(Ok(outcome)) => clean(outcome),
-            Ok(Err(_)) => Outcome::Fail("Panicked".to_owned()),
-            Err(_) => Outcome::Fail(format!("Timeout after {}", humantime::format_duration(limit))),
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Outcome::fail("Panicked"),
+            Err(_) => Outcome::Fail(timeout_reason(limit)),
         }
     }
 
@@ -108,8 +108,12 @@ impl Cycle {
         }
         match outcome {
             Outcome::Pass => tracing::info!(check = self.name, "local check passes"),
-            Outcome::Draining(reason) => tracing::info!(check = self.name, reason, "local check drains"),
-            Outcome::Fail(reason) => tracing::warn!(check = self.name, reason, "local check fails"),
+            Outcome::Draining(reason) => {
+                tracing::info!(check = self.name, reason = reason.as_str(), "local check drains");
+            }
+            Outcome::Fail(reason) => {
+                tracing::warn!(check = self.name, reason = reason.as_str(), "local check fails");
+            }
         }
     }
 
@@ -120,7 +124,7 @@ impl Cycle {
     }
 
     fn now(&self) -> Moment {
-        self.timeline.at(Instant::now().into_std())
+        self.timeline.at(nodegate_clock::now())
     }
 }
 
@@ -132,10 +136,7 @@ fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
-pub(crate) fn clean(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Pass => Outcome::Pass,
-        Outcome::Draining(text) => Outcome::Draining(reason::clean(text)),
-        Outcome::Fail(text) => Outcome::Fail(reason::clean(text)),
-    }
+/// The reason of what took longer than this.
+pub(crate) fn timeout_reason(limit: Duration) -> Reason {
+    Reason::new("Timeout").counting("after", humantime::format_duration(limit))
 }

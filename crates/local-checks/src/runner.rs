@@ -93,7 +93,7 @@ impl Runner {
         let mut slot = self.slots.iter().find(|slot| slot.id == id)?.clone();
         // Before the look at the board: a result that comes between is then seen twice rather than missed.
         slot.results.mark_unchanged();
-        let now = self.timeline.at(Instant::now().into_std());
+        let now = self.timeline.at(nodegate_clock::now());
         slot.demand.ask(now);
         let published = self.board.published();
         let result = published.state.local_result(self.board.catalog(), id);

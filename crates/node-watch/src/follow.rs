@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ pub(crate) async fn node(
     progress: &Progress,
     share: Sender<Option<Client>>,
 ) {
-    let now = || watch.timeline.at(std::time::Instant::now());
+    let now = || watch.timeline.at(nodegate_clock::now());
     let connecting = RefCell::new(None);
     let connected = || {
         if let Some(client) = connecting.take() {
@@ -65,7 +65,7 @@ pub(crate) async fn node(
         let node = nodes.first();
         proof.hold(node.map_or(Held::Absent, |node| node.held()));
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        watch.board.set_node(facts, now(), SystemTime::now());
+        watch.board.set_node(facts, now(), nodegate_clock::wall());
     };
     let synced = || {
         progress.node_synced();
@@ -119,8 +119,8 @@ pub(crate) async fn service(
     let changed = |slices: &[Arc<WatchedSlice>]| {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &watch.node_name);
-        let now = watch.timeline.at(std::time::Instant::now());
-        watch.board.set_service(index, &facts, now, SystemTime::now());
+        let now = watch.timeline.at(nodegate_clock::now());
+        watch.board.set_service(index, &facts, now, nodegate_clock::wall());
     };
     let stream = Stream::Service(index);
     let follower = Follower::new(watch, proof, stream, "endpointslices", changed);

@@ -35,7 +35,7 @@ pub use objects::node_facts;
 pub use tls::TlsError;
 
 use futures::future::join_all;
-use nodegate_readiness::{Beats, Board, Timeline};
+use nodegate_readiness::{Board, Liveness, Timeline};
 use progress::Progress;
 use proof::Proof;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct NodeWatch {
     /// Turns instants into moments.
     pub timeline: Timeline,
     /// Where the guard says that it is alive.
-    pub beats: Arc<Beats>,
+    pub liveness: Arc<Liveness>,
     /// What is counted.
     pub metrics: Arc<WatchMetrics>,
 }

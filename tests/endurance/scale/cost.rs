@@ -131,7 +131,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     std::thread::sleep(SETTLE);
 
     let scheduled = || (process::cpu(agent.pid()), process::sleeps(agent.pid()));
-    let (version, before, (cpu, wake_ups)) = (sim.store().version(), sim.counters().read(), scheduled());
+    let (version, before, (cpu, wake_ups)) = (sim.version(), sim.counters().read(), scheduled());
     std::thread::sleep(time);
     let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled());
     let memory = process::memory(agent.pid());
@@ -148,7 +148,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
         requests: after.total() - before.total(),
         connections: after.connections,
         watches: after.watches,
-        others: sim.store().version() - version,
+        others: sim.version() - version,
         ..Cost::default()
     };
     cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();

@@ -1,10 +1,11 @@
 //! When each watch was last heard of.
 
-use crate::run::metrics::Metrics;
+use crate::watch::counts::Counts;
 use nodegate_node_watch::Ear;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The lives of all watches, by the name of their list.
 #[derive(Debug, Default)]
@@ -29,8 +30,8 @@ impl Life {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    pub(crate) fn ear(self: &Arc<Self>, list: &str, metrics: Arc<Metrics>) -> Arc<dyn Ear> {
-        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), metrics })
+    pub(crate) fn ear(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> Arc<dyn Ear> {
+        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), counts })
     }
 
     pub(crate) fn closed(&self, list: &str) {
@@ -63,7 +64,7 @@ impl Life {
 struct ListEar {
     life: Arc<Life>,
     list: String,
-    metrics: Arc<Metrics>,
+    counts: Arc<Counts>,
 }
 
 impl Ear for ListEar {
@@ -80,6 +81,6 @@ impl Ear for ListEar {
     }
 
     fn answered(&self, verb: &'static str, code: Option<u16>) {
-        self.metrics.request(verb, code);
+        self.counts.request(verb, code);
     }
 }

@@ -1,11 +1,12 @@
 //! Watches Nodes and Services, each begun anew after every fault with fresh credentials, connection and list.
 
+pub mod counts;
 pub mod life;
 mod objects;
 pub mod observed;
 
 use crate::plan::facts::{NodeFacts, ServiceFacts};
-use crate::run::metrics::Metrics;
+use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use crate::watch::objects::{WatchedNode, WatchedService};
 use crate::watch::observed::{Observed, ServiceKey};
@@ -82,17 +83,17 @@ fn list_name(namespace: Option<&str>) -> String {
 }
 
 /// Watches forever; dropping the future ends it.
-pub async fn run(scope: Scope, observed: Sender<Observed>, life: Arc<Life>, metrics: Arc<Metrics>) {
+pub async fn run(scope: Scope, observed: Sender<Observed>, life: Arc<Life>, counts: Arc<Counts>) {
     let nodes = async {
         let (list, silence) = ("nodes".to_owned(), scope.silence);
-        let watch = Watch { list, observed: &observed, life: &life, metrics: &metrics, silence };
+        let watch = Watch { list, observed: &observed, life: &life, counts: &counts, silence };
         watch.run(&NodeLists { selector: scope.node_selector.clone(), rules: &scope.rules }).await;
     };
     let services = scope.service_lists().into_iter().map(|namespace| {
-        let (observed, life, metrics, scope) = (&observed, &life, &metrics, &scope);
+        let (observed, life, counts, scope) = (&observed, &life, &counts, &scope);
         async move {
             let (list, silence) = (list_name(namespace.as_deref()), scope.silence);
-            let watch = Watch { list, observed, life, metrics, silence };
+            let watch = Watch { list, observed, life, counts, silence };
             watch.run(&ServiceLists { selector: scope.service_selector.clone(), namespace }).await;
         }
     });
@@ -244,7 +245,7 @@ struct Watch<'a> {
     list: String,
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
-    metrics: &'a Arc<Metrics>,
+    counts: &'a Arc<Counts>,
     silence: Duration,
 }
 
@@ -255,13 +256,13 @@ impl Watch<'_> {
         let mut by_field = true;
         loop {
             let began = Instant::now();
-            let ear = self.life.ear(&self.list, self.metrics.clone());
+            let ear = self.life.ear(&self.list, self.counts.clone());
             let (reason, detail) = match connect(ear).await {
                 Ok(client) => self.session(lists, client, by_field, &mut failing).await,
                 Err(error) => ("no-client", error.to_string()),
             };
             self.life.closed(&self.list);
-            self.metrics.restart(reason);
+            self.counts.restart(reason);
             if reason == "relist" {
                 continue;
             }
@@ -304,7 +305,7 @@ impl Watch<'_> {
                 () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
                     return ("timeout", "the first list took too long".to_owned());
                 }
-                () = self.life.silent(&self.list, began.into_std(), self.silence), if synced => {
+                () = self.life.silent(&self.list, began, self.silence), if synced => {
                     return ("deaf", format!("nothing heard for {} s", self.silence.as_secs()));
                 }
                 () = tokio::time::sleep_until(relist), if synced => return ("relist", String::new()),
@@ -327,7 +328,7 @@ impl Watch<'_> {
     }
 
     fn take<L: Lists>(&self, lists: &L, listed: &mut L::Listed, event: Event<L::Object>) {
-        self.metrics.event();
+        self.counts.event();
         match event {
             Event::Init => *listed = L::Listed::default(),
             Event::InitApply(object) => lists.list(listed, &object),

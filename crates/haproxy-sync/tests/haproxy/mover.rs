@@ -65,7 +65,7 @@ impl Stage {
                 stream.write_all(answers.as_bytes()).await.unwrap();
             }
         });
-        let mover = Mover::new(Some(Runtime::Worker(socket)), None, Policy::default().check, Arc::default());
+        let mover = Mover::new(Some(Runtime::Worker(socket)), None, Policy::default().check);
         Self { _dir: dir, worker, mover }
     }
 

@@ -5,6 +5,7 @@
 use nodegate_exposition::Format;
 use nodegate_haproxy_sync::plan::facts::NodeState;
 use nodegate_haproxy_sync::run::metrics::Metrics;
+use nodegate_haproxy_sync::watch::counts::Counts;
 use nodegate_haproxy_sync::watch::life::Life;
 use nodegate_haproxy_sync::watch::observed::Observed;
 use nodegate_haproxy_sync::watch::{self, Scope};
@@ -26,9 +27,9 @@ async fn watching_half() {
     let scope = Scope { silence: SILENCE, ..Scope::default() };
     let (lists, life) = (scope.lists(), Life::new(&scope.lists()));
     let (sender, observed) = channel(Observed::default());
-    let metrics = Arc::new(Metrics::default());
-    let registry = metrics.registry(life.clone());
-    tokio::spawn(watch::run(scope, sender, life, metrics));
+    let (metrics, counts) = (Arc::new(Metrics::default()), Arc::new(Counts::default()));
+    let registry = metrics.registry(&counts, life.clone());
+    tokio::spawn(watch::run(scope, sender, life, counts));
     let (began, mut told) = (Instant::now(), String::new());
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));

@@ -4,13 +4,13 @@ use crate::scenario::{
     HangingChecks, PAST, Response, Running, Scenario, cordoned, facts, local_result, ready,
 };
 use nodegate_readiness::check::KUBE_PROXY;
-use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome};
+use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome, Reason};
 use nodegate_server::Activate;
 use std::future::{Future, ready as done};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const READY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
@@ -157,7 +157,7 @@ fn haproxys_default_check_sees_the_node() {
 
 #[test]
 fn livez_says_no_when_a_loop_is_stuck() {
-    let server = Scenario { beat: Duration::from_secs(31), ..Scenario::default() }.serve();
+    let server = Scenario { loops: Duration::from_secs(31), ..Scenario::default() }.serve();
     let response = server.get("/livez");
     assert_eq!(response.status, 503);
     assert!(response.body.starts_with("the watch task has been stuck for 3"), "{}", response.body);
@@ -221,12 +221,12 @@ fn a_service_says_whether_kube_proxy_works() {
     let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
     let answer = |outcome| {
         let result = local_result(outcome, server.now());
-        server.board.set_local(kube_proxy, Some(result), server.now(), SystemTime::now());
+        server.board.set_local(kube_proxy, Some(result), server.now(), nodegate_clock::wall());
         let response = server.get("/services/ingress/web");
         (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
     };
-    assert_eq!(answer(Outcome::Fail("refused".to_owned())), (503, false));
-    assert_eq!(answer(Outcome::Draining("NodeNotEligible".to_owned())), (200, true));
+    assert_eq!(answer(Outcome::fail("refused")), (503, false));
+    assert_eq!(answer(Outcome::Draining(Reason::new("NodeNotEligible"))), (200, true));
     assert_eq!(answer(Outcome::Pass), (200, true));
 }
 
@@ -267,8 +267,8 @@ impl Activate for RunsOnce {
         self.runs.fetch_add(checks.len(), Ordering::SeqCst);
         let (board, now) = (self.board.get().unwrap(), *self.now.get().unwrap());
         for check in checks {
-            let outcome = Outcome::Fail("refused".to_owned());
-            board.set_local(check, Some(local_result(outcome, now)), now, SystemTime::now());
+            let outcome = Outcome::fail("refused");
+            board.set_local(check, Some(local_result(outcome, now)), now, nodegate_clock::wall());
         }
         Box::pin(done(()))
     }
