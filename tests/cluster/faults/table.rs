@@ -12,7 +12,6 @@ const AT_A_TIME: usize = 4;
 
 /// A fault, and the test that tells it.
 pub(crate) struct Story {
-    pub(crate) name: &'static str,
     pub(crate) fault: &'static str,
     pub(crate) tell: fn() -> Row,
     /// Whether it wants the machine for itself.

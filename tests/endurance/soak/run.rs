@@ -1,11 +1,11 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
+use super::balancers::{Balancers, Doors};
 use super::events::{Event, Events};
 use super::machine::Machine;
 use super::meter::{self, Reading};
 use super::oracle::{Oracle, allowance};
 use super::outage::{Outage, Site};
-use super::prober::{Doors, Prober};
 use super::report::{Report, Row};
 use super::truth::Truth;
 use crate::TURNS;
@@ -61,7 +61,7 @@ struct Soak {
     agent: Agent,
     oracle: Arc<Mutex<Oracle>>,
     machine: Arc<Machine>,
-    prober: Prober,
+    balancers: Balancers,
     report: Report,
     weather: Weather,
     next_outage: usize,
@@ -107,7 +107,7 @@ impl Soak {
         }));
         let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
         crowd(doors.http);
-        let prober = Prober::start(doors, oracle.clone(), machine.clone());
+        let balancers = Balancers::start(doors, oracle.clone(), machine.clone());
         Self {
             random: fastrand::Rng::with_seed(plan.seed),
             events: Events::new(plan.seed),
@@ -116,7 +116,7 @@ impl Soak {
             agent,
             oracle,
             machine,
-            prober,
+            balancers,
             report: Report::new(plan.name),
             weather: Weather::Fair { next: began + plan.outage_every / 3 },
             next_outage: 0,
@@ -162,7 +162,7 @@ impl Soak {
         let now = self.cpu();
         let row = Row {
             elapsed: self.began.elapsed(),
-            tally: self.prober.take(),
+            tally: self.balancers.take(),
             reading: Reading::of(self.agent.pid()),
             cpu: (now.0.saturating_sub(cpu.0), now.1.saturating_sub(cpu.1)),
             requests: self.site.cluster.sim.counters().read().total(),
