@@ -11,6 +11,7 @@ mod allocations;
 mod api_get;
 mod budgets;
 mod cluster;
+mod failure;
 mod flips;
 mod floor;
 mod footprint;
@@ -25,6 +26,7 @@ mod syscalls;
 
 use budgets::Budget;
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use load::Connections;
 use nodegate_testbed::process::allow_descriptors;
 use peer::{Kind, Peer};
@@ -35,8 +37,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-type Failure = Box<dyn std::error::Error>;
 
 /// Measures nodegate beside other servers and prints tables, and a line for each budget.
 ///

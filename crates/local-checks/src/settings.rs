@@ -280,6 +280,8 @@ mod tests {
             ("kubelet:rise=-1", "kubelet:rise=-1: takes a whole number from 1 to 100".to_owned()),
             ("kubelet:rise=1,rise=2", "kubelet:rise is set twice".to_owned()),
             ("kubelet:url=https://a/", format!("kubelet:url=https://a/: {}", BadUrl::NotHttp)),
+            ("network:gateways=answer", "network:gateways=answer: takes neighbour or off".to_owned()),
+            ("kube_proxy:deployed=no", "kube_proxy:deployed=no: takes auto or yes".to_owned()),
         ];
         for (text, message) in cases {
             assert_eq!(Settings::parse(&[text]).unwrap_err().to_string(), message);

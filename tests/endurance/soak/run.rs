@@ -8,6 +8,7 @@ use super::outage::{Outage, Site};
 use super::prober::{Doors, Prober};
 use super::report::{Report, Row};
 use super::truth::Truth;
+use crate::TURNS;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::ports;
@@ -71,6 +72,7 @@ struct Soak {
 
 /// Runs; the report says what came of it.
 pub(crate) fn run(plan: Plan) -> Report {
+    let _turn = TURNS.take();
     let mut soak = Soak::begin(plan);
     soak.go();
     soak.report
