@@ -1,6 +1,6 @@
 //! The background life of one check: asleep until wanted, then a run at each interval until nobody asks any more.
 
-use crate::probe::Probe;
+use crate::check::Probe;
 use crate::timing::Timing;
 use futures::FutureExt;
 use nodegate_readiness::{

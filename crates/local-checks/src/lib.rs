@@ -10,6 +10,7 @@
 //!
 //! [`Board`]: nodegate_readiness::Board
 
+mod check;
 mod checks;
 mod connect;
 mod cycle;
@@ -18,25 +19,24 @@ mod dedicated;
 pub mod fuzzing;
 mod host_root;
 pub mod http;
+mod local_checks;
 mod mounts;
 mod options;
 mod own;
 mod paths;
-mod probe;
-mod probes;
 pub mod registry;
 mod runner;
 pub mod settings;
 mod timing;
 mod url;
 
+pub use check::{Probe, Run};
 pub use connect::{ConnectError, HostPort};
 pub use dedicated::{Dedicated, NoAnswer};
 pub use host_root::HostRoot;
+pub use local_checks::Probes;
 pub use options::{OptionKey, Options};
 pub use own::{BadOwnCheck, OwnChecks};
-pub use probe::{Probe, Run};
-pub use probes::Probes;
 pub use registry::{Constructor, Context, DEFAULT_TIMEOUT, Definition};
 pub use runner::Runner;
 pub use settings::{BadCheckSettings, Settings};

@@ -1,9 +1,9 @@
 //! The operator's own checks: `nginx=http://127.0.0.1:10254/healthz`, `db=127.0.0.1:5432`.
 
+use crate::check::Probe;
 use crate::checks::{http, tcp};
 use crate::connect::{Connector, HostPort};
 use crate::http::Prober;
-use crate::probe::Probe;
 use crate::url::HttpUrl;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! The checks that exist: one visible list.
 
+use crate::check::Probe;
 use crate::checks::{
     container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
 };
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
-use crate::probe::Probe;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The local checks as they run.
 
 use crate::cycle::{Cycle, Demand};
-use crate::probes::Probes;
+use crate::local_checks::Probes;
 use crate::timing::SLACK;
 use nodegate_readiness::{Board, CheckId, Timeline};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! `http:<name>`: something of the operator's own answers 2xx.
 
+use crate::check::{Probe, Run};
 use crate::http::{Prober, status_reason};
-use crate::probe::{Probe, Run};
 use nodegate_readiness::Outcome;
 
 /// Any 2xx will do; `okd_router_1936` is one of these with a name of its own.

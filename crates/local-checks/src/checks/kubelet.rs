@@ -1,7 +1,7 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
+use crate::check::{Probe, Run};
 use crate::http::{Prober, status_reason};
-use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
 use crate::url::HttpUrl;
 use http::StatusCode;

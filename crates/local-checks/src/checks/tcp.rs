@@ -1,7 +1,7 @@
 //! `tcp:<name>`: something of the operator's own takes connections.
 
+use crate::check::{Probe, Run};
 use crate::connect::Connector;
-use crate::probe::{Probe, Run};
 use nodegate_readiness::Reason;
 
 /// The connection is closed as soon as it stands: no byte is sent, and none is waited for.

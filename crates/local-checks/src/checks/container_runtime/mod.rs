@@ -5,10 +5,10 @@ mod cri;
 pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
+use crate::check::{Probe, Run};
 use crate::dedicated::{Dedicated, NoAnswer};
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
 use nodegate_readiness::{Outcome, Reason};
 use std::io;

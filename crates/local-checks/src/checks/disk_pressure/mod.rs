@@ -5,13 +5,13 @@ mod settings;
 
 use self::room::{IMAGES, Limits, NODE, Room, Shortage};
 use self::settings::LimitSettings;
+use crate::check::{Probe, Run};
 use crate::cycle::timeout_reason;
 use crate::dedicated::Dedicated;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use crate::probe::{Probe, Run};
 use crate::registry::{Constructor, Context};
 use futures::future::join_all;
 use nodegate_readiness::{Outcome, Reason};

@@ -4,12 +4,12 @@ mod ext4;
 mod fault;
 
 use self::fault::{Fault, Finding};
+use crate::check::{Probe, Run};
 use crate::dedicated::Dedicated;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;

@@ -6,10 +6,10 @@ mod deployed;
 pub mod fuzzing;
 mod stamp;
 
+use crate::check::{Probe, Run};
 use crate::connect::ConnectError;
 use crate::http::{HttpError, Prober};
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
 use crate::url::HttpUrl;
 use answer::{MaxAge, judge};

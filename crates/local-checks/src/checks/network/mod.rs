@@ -9,10 +9,10 @@ mod resolv_conf;
 mod routes;
 mod settings;
 
+use crate::check::{Probe, Run};
 use crate::dedicated::Dedicated;
 use crate::host_root::HostRoot;
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
 use crate::registry::{Constructor, Context};
 use dns::Question;
 use futures::future::{join, join_all};

@@ -1,8 +1,8 @@
 //! The local checks of this program, made but not yet running.
 
+use crate::check::Probe;
 use crate::host_root::HostRoot;
 use crate::own::OwnChecks;
-use crate::probe::Probe;
 use crate::registry::{self, Context, Definition};
 use crate::runner::Runner;
 use crate::settings::Settings;
