@@ -1,20 +1,19 @@
 //! The local checks of this program, made but not yet running.
 
-use crate::check::Probe;
+use crate::check::Check;
+use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::own::OwnChecks;
-use crate::registry::{self, Context, Definition};
-use crate::runner::Runner;
-use crate::settings::Settings;
+use crate::registry;
+use crate::settings::CheckSettings;
 use crate::timing::Timing;
+use nodegate_readiness::LocalCheck;
 use nodegate_readiness::board::IDLE;
-use nodegate_readiness::{Board, CheckId, LocalCheck, Timeline};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 
-/// All local checks, each with its probe and its timing.
-pub struct Probes {
+/// All local checks, each with its timing.
+pub struct LocalChecks {
     pub(crate) entries: Vec<Entry>,
     pub(crate) idle: Duration,
 }
@@ -22,28 +21,25 @@ pub struct Probes {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) timing: Timing,
-    pub(crate) probe: Arc<dyn Probe>,
+    pub(crate) check: Arc<dyn Check>,
 }
 
-impl Probes {
+impl LocalChecks {
     /// The checks of the [`registry`] as set by the operator, on the host whose files are below `host`.
-    pub fn new(settings: &Settings, host: &HostRoot) -> Self {
-        let entry = |definition: &Definition| {
-            let timing = settings.timing(definition);
-            let context = Context { host, options: settings.options(definition), timeout: timing.timeout };
-            Entry { name: definition.name.to_owned(), timing, probe: (definition.constructor.new)(&context) }
+    pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
+        let make = |checks: Self, definition: &Definition| {
+            let timing = settings.timing(definition.name);
+            let options = settings.options(definition.name);
+            let check = (definition.new)(&Context { host, options, timeout: timing.timeout });
+            checks.with(definition.name, timing, check)
         };
-        Self { entries: registry::known().iter().map(entry).collect(), idle: IDLE }
+        registry::known().iter().fold(Self::none(), make)
     }
 
     /// Adds the operator's own checks.
     #[must_use]
-    pub fn with_own(mut self, own: &OwnChecks, settings: &Settings) -> Self {
-        for (name, probe) in own.probes() {
-            let timing = settings.timing_of(name, registry::USUAL);
-            self.entries.push(Entry { name: name.to_owned(), timing, probe });
-        }
-        self
+    pub fn with_own(self, own: &OwnChecks, settings: &CheckSettings) -> Self {
+        own.checks().fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
     }
 
     /// No checks: for tests, and for programs that bring all of their own.
@@ -53,8 +49,8 @@ impl Probes {
 
     /// Adds a check that is not in the registry. Of two with the same name the first one counts.
     #[must_use]
-    pub fn with(mut self, name: impl Into<String>, timing: Timing, probe: Arc<dyn Probe>) -> Self {
-        self.entries.push(Entry { name: name.into(), timing, probe });
+    pub fn with(mut self, name: impl Into<String>, timing: Timing, check: Arc<dyn Check>) -> Self {
+        self.entries.push(Entry { name: name.into(), timing, check });
         self
     }
 
@@ -65,22 +61,9 @@ impl Probes {
         self
     }
 
-    /// What the catalog needs to know of the checks.
-    pub fn local_checks(&self) -> Vec<LocalCheck> {
+    /// What the catalog needs to know of them.
+    pub fn for_catalog(&self) -> Vec<LocalCheck> {
         let local = |entry: &Entry| LocalCheck { name: entry.name.clone(), timeout: entry.timing.timeout };
         self.entries.iter().map(local).collect()
-    }
-
-    /// Starts the `eager` checks on the runtime of `handle`, and prepares the others to be started on use. Checks are
-    /// found in the board's catalog by name; ids that are not local checks are ignored. An eager check never stops, so
-    /// `eager` must hold the local ones among the default checks too: a request without names asks for none by name.
-    pub fn start(
-        &self,
-        board: &Arc<Board>,
-        timeline: Timeline,
-        handle: &Handle,
-        eager: &[CheckId],
-    ) -> Arc<Runner> {
-        Arc::new(Runner::start(self, board, timeline, handle, eager))
     }
 }
