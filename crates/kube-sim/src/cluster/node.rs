@@ -2,7 +2,12 @@
 
 use serde_json::{Value, json};
 
+use crate::store::object::{Key, child_mut, uuid};
+use crate::store::resource::nodes;
+use crate::store::status::Status;
 use crate::store::time::now;
+use crate::store::{Edit, Store};
+use crate::writes::managed_fields;
 
 /// How a made node looks.
 #[derive(Clone, Debug)]
@@ -28,7 +33,7 @@ const CONDITIONS: [(&str, &str, &str); 3] = [
 
 /// A node as a kubelet registers it. `index` makes its address unique.
 pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
-    let (now, id) = (now(), crate::store::object::uuid().replace('-', ""));
+    let (now, id) = (now(), uuid().replace('-', ""));
     let mut conditions: Vec<Value> = CONDITIONS
         .iter()
         .map(|(kind, reason, message)| {
@@ -63,7 +68,7 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
-                "machineID": id, "systemUUID": id, "bootID": crate::store::object::uuid(),
+                "machineID": id, "systemUUID": id, "bootID": uuid(),
                 "kernelVersion": "6.12.44", "osImage": "Debian GNU/Linux 12 (bookworm)",
                 "containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.0",
                 "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
@@ -99,11 +104,31 @@ pub(crate) fn ready_condition(ready: bool, now: &str) -> Value {
     }
 }
 
+/// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+pub(crate) fn edit(
+    store: &Store,
+    name: &str,
+    (manager, subresource): (&str, &'static str),
+    change: impl FnOnce(&mut Value),
+) -> bool {
+    let written = store.write(nodes(), &Key::new("", name), |old| {
+        let old = &old.ok_or_else(|| Status::not_found(nodes().subject(name)))?.value;
+        let mut new = old.clone();
+        change(&mut new);
+        if *old == new {
+            return Ok(Edit::Keep);
+        }
+        managed_fields::updated(nodes(), Some(old), &mut new, manager, subresource);
+        Ok(Edit::Put(new))
+    });
+    written.is_ok()
+}
+
 /// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
 /// when the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
-    let status_map = crate::store::object::child_mut(node, "status");
+    let status_map = child_mut(node, "status");
     let conditions = status_map.entry("conditions").or_insert_with(|| json!([]));
     let Some(conditions) = conditions.as_array_mut() else { return };
     let mut fresh = json!({

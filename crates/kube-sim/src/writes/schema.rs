@@ -169,15 +169,15 @@ fn walk(shape: &Shape, value: &mut Value, path: &str, unknown: &mut Vec<String>)
         }
         Shape::Named(name) => match (TYPES.get(name), &mut *value) {
             (Some(kind), Value::Object(map)) => {
-                let mut strangers = Vec::new();
+                let mut unlisted = Vec::new();
                 for (key, item) in map.iter_mut() {
                     match kind.field(key) {
                         Some(field) => walk(field, item, &below(key), unknown)?,
                         None if kind.open => {}
-                        None => strangers.push(key.clone()),
+                        None => unlisted.push(key.clone()),
                     }
                 }
-                for key in strangers {
+                for key in unlisted {
                     map.remove(&key);
                     unknown.push(below(&key));
                 }
