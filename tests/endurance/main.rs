@@ -15,6 +15,11 @@ mod herd;
 mod scale;
 mod soak;
 
+use nodegate_testbed::turns::Turns;
+
+/// They judge times, or what the processor and the memory did: few are told at once.
+static TURNS: Turns = Turns::new(2);
+
 /// What `make` was told about a long run; an empty variable is one that is not set.
 fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
     match std::env::var(name) {

@@ -1,5 +1,6 @@
 //! What one agent costs, itself and the API server.
 
+use crate::TURNS;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
@@ -119,6 +120,7 @@ fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
 
 /// Starts an agent in a cluster of this size and looks at it for that time.
 pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
+    let _turn = TURNS.take();
     let cluster = cluster(nodes);
     let sim = &cluster.sim;
     sim.counters().reset();
