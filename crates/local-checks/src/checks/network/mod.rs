@@ -9,11 +9,11 @@ mod resolv_conf;
 mod routes;
 mod settings;
 
+use crate::check::{Check, Run};
 use crate::dedicated::Dedicated;
+use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
-use crate::registry::{Constructor, Context};
 use dns::Question;
 use futures::future::{join, join_all};
 use gateway::Silent;
@@ -42,7 +42,8 @@ const MAX_NEXT_HOPS: usize = 4;
 /// When the kernel's neighbour table is looked at again for an answer that has not come.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "network",
     options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
     new: |context| Arc::new(Network::new(context)),
 };
@@ -74,7 +75,7 @@ struct Files {
     routes: [io::Result<Vec<DefaultRoute>>; 2],
 }
 
-impl Probe for Network {
+impl Check for Network {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             let host = self.host.clone();
