@@ -49,8 +49,7 @@ fn events(criterion: &mut Criterion) {
     let rules = || policy.node_ready(black_box(&ready), false);
     criterion.bench_function("rules of node_ready", |bench| bench.iter(rules));
 
-    let reports =
-        [report("node_ready", Outcome::Pass), report("kubelet", Outcome::Fail("refused".to_owned()))];
+    let reports = [report("node_ready", Outcome::Pass), report("kubelet", Outcome::fail("refused"))];
     criterion.bench_function("verdict of two checks", |bench| bench.iter(|| verdict(black_box(&reports))));
     let render = || Reply::render(black_box(&reports), None);
     criterion.bench_function("rendering of an answer with two checks", |bench| bench.iter(render));

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, Runner};
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
-use nodegate_readiness::{Beats, Board, CheckId, Flip, Timeline};
+use nodegate_readiness::{Board, CheckId, Flip, Liveness, Timeline};
 use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
 use std::future::Future;
 use std::io;
@@ -44,7 +44,7 @@ fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timeline = Timeline::new(Instant::now());
-    let beats = Arc::new(Beats::new(timeline.at(Instant::now())));
+    let liveness = Arc::new(Liveness::new(timeline.at(Instant::now())));
     let metrics = Arc::new(Metrics::default());
     let always_running = settings.always_running();
     let Settings { node_name, policy, probes, catalog, default_checks, .. } = settings;
@@ -59,7 +59,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let mut app = App::new(AppParts {
         board: board.clone(),
         timeline,
-        beats: beats.clone(),
+        liveness: liveness.clone(),
         activator: Arc::new(Activator(runner)),
         metrics,
         version: env!("CARGO_PKG_VERSION"),
@@ -73,20 +73,20 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         stale_after,
         board: board.clone(),
         timeline,
-        beats: beats.clone(),
+        liveness: liveness.clone(),
         metrics: watch_metrics,
     });
     let (opened, open) = watch::channel(false);
-    let timer_task = timer_task::run(board.clone(), beats, timeline, open);
+    let timer_task = timer_task::run(board.clone(), liveness, timeline, open);
     thread::Builder::new()
         .name("background".to_owned())
-        .spawn(move || forever(&background, in_background(watch, startup, timer_task)))
+        .spawn(move || run_background(&background, background_tasks(watch, startup, timer_task)))
         .map_err(starting("background thread"))?;
 
     runtime("server runtime")?.block_on(async {
         let mut shutdown = Shutdown::listen()?;
         tokio::select! {
-            () = wait_for_truth(&board, started, first_results, settings.startup_grace) => {}
+            () = wait_for_first_sync(&board, started, first_results, settings.startup_grace) => {}
             () = shutdown.next() => {
                 tracing::info!("shutting down before it has listened");
                 return Ok(());
@@ -111,15 +111,15 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     })
 }
 
-/// What is told of each change of verdict.
+/// What is counted and logged of each change of verdict.
 fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + Send + Sync> {
     Box::new(move |flip| {
         metrics.flip(flip);
-        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason, "flip");
+        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
     })
 }
 
-async fn in_background(
+async fn background_tasks(
     watch: Option<NodeWatch>,
     startup: watch::Sender<Startup>,
     timer_task: impl Future<Output = ()>,
@@ -134,7 +134,7 @@ async fn in_background(
 
 /// Blocks on what never ends. Should it end all the same, by a panic (whose message is on stderr by now), an agent without
 /// it would fail open for ever: it is for whoever started the agent to start another.
-fn forever(background: &Runtime, tasks: impl Future<Output = ()>) {
+fn run_background(background: &Runtime, tasks: impl Future<Output = ()>) {
     let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks)));
     tracing::error!("the background tasks have ended");
     std::process::exit(1);
@@ -144,7 +144,7 @@ fn forever(background: &Runtime, tasks: impl Future<Output = ()>) {
 /// answer that nobody knows to be true; but not for longer than the grace, nor for credentials that are not there. First
 /// results are waited for at least as long as a run may take unless it is set: a load balancer that asked any sooner would
 /// have to wait for them, too, and the agent before this one still answers.
-async fn wait_for_truth(
+async fn wait_for_first_sync(
     board: &Board,
     mut started: watch::Receiver<Startup>,
     first_results: impl Future<Output = ()>,

@@ -26,7 +26,7 @@ pub(crate) struct PortSettings {
 /// Bound, and not yet served.
 pub(crate) struct Ports {
     http: Listener,
-    agent: Option<Listener>,
+    agent_check: Option<Listener>,
     metrics: Option<Listener>,
     /// How the ports that load balancers ask are served.
     options: ServeOptions,
@@ -41,8 +41,8 @@ impl Ports {
             ..Limits::default()
         }
         .within_descriptors();
-        let agent = |port: NonZeroU16| bind(settings.listen_address, port.get());
-        let agent = settings.agent_port.map(agent).transpose()?;
+        let agent_check = |port: NonZeroU16| bind(settings.listen_address, port.get());
+        let agent_check = settings.agent_port.map(agent_check).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;
         // With port 0 only the socket knows where it is.
@@ -52,7 +52,7 @@ impl Ports {
         let http = bind(settings.listen_address, settings.listen_port)?;
         Ok(Self {
             http,
-            agent,
+            agent_check,
             metrics,
             options: ServeOptions { allow_from: settings.allow_from, metrics_moved_to, limits },
         })
@@ -79,12 +79,17 @@ impl Ports {
             shutdown.await;
             closing.send_replace(true);
         };
-        let Self { http, agent, metrics, options } = self;
+        let Self { http, agent_check, metrics, options } = self;
         let metrics_options = ServeOptions { limits: options.limits, ..ServeOptions::default() };
         tokio::try_join!(
             nodegate_server::serve(http, app.clone(), options.clone(), shutdown),
-            serve_if_bound(agent, |agent| {
-                nodegate_server::serve_agent_check(agent, app.clone(), options, until_closed(closed.clone()))
+            serve_if_bound(agent_check, |agent_check| {
+                nodegate_server::serve_agent_check(
+                    agent_check,
+                    app.clone(),
+                    options,
+                    until_closed(closed.clone()),
+                )
             }),
             serve_if_bound(metrics, |metrics| {
                 nodegate_server::serve(metrics, app.clone(), metrics_options, until_closed(closed.clone()))

@@ -1,8 +1,8 @@
 //! The one task that watches time pass: it logs that the cache has become stale, that it still is, and that it is not
 //! any more. No answer depends on it; requests read the freshness themselves.
 
-use nodegate_readiness::beats::BEAT;
-use nodegate_readiness::{Beats, Board, Moment, OnStale, Timeline};
+use nodegate_readiness::liveness::REPORT_EVERY;
+use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch::Receiver;
@@ -18,17 +18,22 @@ struct StaleEpisode {
 }
 
 /// Runs forever. Nothing is logged before `open` says that answers are given.
-pub(crate) async fn run(board: Arc<Board>, beats: Arc<Beats>, timeline: Timeline, mut open: Receiver<bool>) {
+pub(crate) async fn run(
+    board: Arc<Board>,
+    liveness: Arc<Liveness>,
+    timeline: Timeline,
+    mut open: Receiver<bool>,
+) {
     let mut episode: Option<StaleEpisode> = None;
     // The sender only goes away with the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
         let now = timeline.at(Instant::now());
-        beats.timers(now);
+        liveness.report_timers(now);
         board.tick(now, SystemTime::now());
         if board.node_name().is_none() {
             // Nothing is watched without a name, and a restart by the kubelet would not bring one.
-            beats.watch(now);
+            liveness.report_watch(now);
         } else {
             episode = log_staleness(&board, episode, now);
         }
@@ -63,17 +68,17 @@ fn log_staleness(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> O
     }
 }
 
-/// Until the cache can become stale, a reminder is due, or a beat.
+/// Until the cache can become stale, a reminder is due, or a sign of life.
 fn until_next(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Duration {
     let next = match episode {
         // Recovery is worth noticing soon, and an outage is no time to save wake-ups.
         Some(_) => now.plus(Duration::from_secs(1)),
         // Just past the limit: at the limit itself the cache is still believed.
-        None => board.last_proof().map_or(now.plus(BEAT), |proof| {
+        None => board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
             proof.plus(board.policy().stale_after).plus(Duration::from_millis(1))
         }),
     };
-    next.since(now).clamp(Duration::from_millis(1), BEAT)
+    next.since(now).clamp(Duration::from_millis(1), REPORT_EVERY)
 }
 
 #[cfg(test)]
@@ -149,6 +154,6 @@ mod tests {
         let episode = StaleEpisode { began: at(17), logged: at(17) };
         assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
         let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
-        assert_eq!(until_next(&unproved, None, at(20)), BEAT);
+        assert_eq!(until_next(&unproved, None, at(20)), REPORT_EVERY);
     }
 }

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::load::{Connections, End, Load};
 use nodegate_readiness::{
-    Beats, Board, Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy, Timeline,
+    Board, Catalog, Condition, ConditionStatus, Liveness, Moment, Node, NodeFacts, Policy, Timeline,
 };
 use nodegate_server::{App, AppParts, Metrics, NoLocalChecks, ServeOptions};
 use std::net::Ipv4Addr;
@@ -68,7 +68,7 @@ fn app() -> Result<App, Failure> {
     Ok(App::new(AppParts {
         board: Arc::new(board),
         timeline,
-        beats: Arc::new(Beats::new(Moment::default())),
+        liveness: Arc::new(Liveness::new(Moment::default())),
         activator: Arc::new(NoLocalChecks),
         metrics: Arc::new(Metrics::default()),
         version: env!("CARGO_PKG_VERSION"),

@@ -104,7 +104,7 @@ fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>
 }
 
 async fn admin(cluster: &Cluster) -> Result<Api<Node>, Failure> {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_of_admin())?;
+    let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Api::all(Client::try_from(config)?))
 }

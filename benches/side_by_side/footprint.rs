@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::latencies::Latencies;
 use crate::load::{Connections, End, Load, Prober};
 use crate::peer::Peer;
-use crate::usage::{self, Memory};
+use nodegate_testbed::process::{self, Memory};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,23 +47,23 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
     first_answer.add(took);
 
     thread::sleep(plan.settle);
-    let (before, started) = (usage::sleeps(agent.pid())?, Instant::now());
+    let (before, started) = (process::sleeps(agent.pid()), Instant::now());
     thread::sleep(plan.idle);
-    let woken = usage::sleeps(agent.pid())? - before;
+    let woken = process::sleeps(agent.pid()) - before;
     #[expect(clippy::cast_precision_loss, reason = "a few a second")]
     let wakeups_per_second = woken as f64 / started.elapsed().as_secs_f64();
-    let idle = usage::memory(agent.pid())?;
+    let idle = process::memory(agent.pid());
 
     ask(&agent, plan.probes / 10)?;
-    let warm = usage::memory(agent.pid())?;
+    let warm = process::memory(agent.pid());
     ask(&agent, plan.probes - plan.probes / 10)?;
-    let after = usage::memory(agent.pid())?;
+    let after = process::memory(agent.pid());
 
     let mut crowd: Vec<_> = (0..CROWD).map(|_| Prober::new(agent.address, Connections::Kept)).collect();
     for prober in &mut crowd {
         prober.probe()?;
     }
-    let crowded = usage::memory(agent.pid())?;
+    let crowded = process::memory(agent.pid());
     Ok(Footprint { first_answer, wakeups_per_second, idle, warm, probes: plan.probes, after, crowded })
 }
 

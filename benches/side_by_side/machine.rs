@@ -1,7 +1,7 @@
 //! What the figures were measured on.
 
+use nodegate_testbed::programs::system;
 use std::fs;
-use std::process::Command;
 
 /// Key and value, for the head of the tables.
 pub(crate) fn describe() -> Vec<(&'static str, String)> {
@@ -28,7 +28,7 @@ fn cpu() -> String {
 
 /// The first word of a program's answer that has digits and dots: nginx says it on stderr.
 fn version(program: &str, flag: &str) -> String {
-    let output = Command::new(program).env("PATH", crate::pinning::path()).arg(flag).output();
+    let output = system(program).arg(flag).output();
     let Ok(output) = output else { return "unknown".to_owned() };
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);

@@ -21,16 +21,14 @@ mod pinning;
 mod results;
 mod rounds;
 mod syscalls;
-mod usage;
 
 use budgets::Budget;
 use clap::{Parser, Subcommand};
-use cluster::Cluster;
 use load::Connections;
+use nodegate_testbed::process::allow_descriptors;
 use peer::{Kind, Peer};
 use results::Results;
 use rounds::{Rounds, Way};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -142,9 +140,10 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
     let machine = machine::describe();
     pinning::pin();
-    allow_many_files()?;
+    // The clients of a crowded agent need more than the usual 1,024.
+    allow_descriptors(4 * footprint::CROWD as u64);
     let plan = Plan::of(args);
-    let cluster = Cluster::start()?;
+    let cluster = cluster::start()?;
     let peers = Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate));
     let peers = peers.collect::<Result<Vec<_>, _>>()?;
     let agent = peers.first().ok_or("no agent")?;
@@ -153,7 +152,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     let mut syscalls = Vec::new();
     for way in Way::ALL.into_iter().filter(|way| way.rate.is_none()) {
         for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
-            match syscalls::count(peer, way, plan.traced, cluster.dir()) {
+            match syscalls::count(peer, way, plan.traced, cluster.dir.path()) {
                 Ok(calls) => syscalls.push((way, peer.kind, calls)),
                 Err(error) => eprintln!("system calls of {} not counted: {error}", peer.kind.name()),
             }
@@ -171,12 +170,6 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         binary: nodegate.metadata()?.len(),
     };
     publish(args, &results)
-}
-
-/// As many as are allowed at all: the clients of a crowded agent need more than the usual 1,024.
-fn allow_many_files() -> Result<(), Failure> {
-    let limit = getrlimit(Resource::Nofile);
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 /// The results for programs, with what they mean for the budgets.

@@ -1,12 +1,13 @@
 //! The servers that are compared, each a process of its own on the core for servers.
 
-use crate::cluster::{Cluster, NODE};
+use crate::cluster::{Cluster, NODE, kubeconfig_of_api_get};
 use crate::load::{Connections, Prober};
 use crate::pinning;
+use nodegate_testbed::ports;
 use std::env;
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -59,20 +60,20 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts a server and waits until it answers 200.
     pub(crate) fn start(kind: Kind, cluster: &Cluster, nodegate: &Path) -> io::Result<Self> {
-        let port = free_port()?;
+        let port = ports::free();
         let command = match kind {
             Kind::Nodegate => agent(nodegate, cluster, port),
             Kind::Floor => own("floor", port)?,
             Kind::KeptFloor => own("kept-floor", port)?,
             Kind::ApiGet => {
                 let mut command = own("api-get", port)?;
-                command.env("KUBECONFIG", cluster.kubeconfig_of_api_get());
+                command.env("KUBECONFIG", kubeconfig_of_api_get(cluster));
                 command
             }
-            Kind::Nginx => nginx(cluster.dir(), port)?,
-            Kind::Haproxy => haproxy(cluster.dir(), port)?,
+            Kind::Nginx => nginx(cluster.dir.path(), port)?,
+            Kind::Haproxy => haproxy(cluster.dir.path(), port)?,
         };
-        let log = cluster.dir().join(format!("{kind:?}.log"));
+        let log = cluster.dir.path().join(format!("{kind:?}.log"));
         let peer = Self::launch(kind, command, port, File::create(&log)?)?;
         peer.wait_until_ready(&log)?;
         Ok(peer)
@@ -88,13 +89,13 @@ impl Peer {
 
     /// Starts an agent and gives it with the time from its start to its first answer that is not stale.
     pub(crate) fn first_answer(cluster: &Cluster, nodegate: &Path) -> io::Result<(Self, Duration)> {
-        let port = free_port()?;
+        let port = ports::free();
         let started = Instant::now();
         let peer = Self::launch(
             Kind::Nodegate,
             agent(nodegate, cluster, port),
             port,
-            File::create(cluster.dir().join("first-answer.log"))?,
+            File::create(cluster.dir.path().join("first-answer.log"))?,
         )?;
         let mut prober = Prober::new(peer.address, Connections::New);
         while started.elapsed() < Duration::from_secs(30) {
@@ -187,9 +188,4 @@ fn haproxy(dir: &Path, port: u16) -> io::Result<Command> {
     let mut command = pinning::on_server_core(Path::new("haproxy"));
     command.arg("-db").arg("-f").arg(config);
     Ok(command)
-}
-
-/// A port that is free now; whoever takes it in between makes the peer's start fail.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,5 +1,6 @@
 //! Servers on the first core, clients and the simulated API on the second, so that no scheduler's choice is measured.
 
+use nodegate_testbed::programs::system;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
 use std::process::Command;
@@ -25,19 +26,8 @@ static SERVER_CORE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
 
 /// A command that runs on the servers' core.
 pub(crate) fn on_server_core(program: &Path) -> Command {
-    let mut command = if let Some(core) = SERVER_CORE.get() {
-        let mut taskset = Command::new("taskset");
-        taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
-        taskset
-    } else {
-        Command::new(program)
-    };
-    command.env("PATH", path());
-    command
-}
-
-/// Debian puts servers where a user's path does not look.
-pub(crate) fn path() -> String {
-    let path = std::env::var("PATH").unwrap_or_default();
-    format!("{path}:/usr/sbin:/sbin")
+    let Some(core) = SERVER_CORE.get() else { return system(program) };
+    let mut taskset = system("taskset");
+    taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
+    taskset
 }

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::latencies::{Latencies, median};
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};
-use crate::usage;
+use nodegate_testbed::process;
 use std::time::Duration;
 
 /// A way to ask.
@@ -108,9 +108,9 @@ impl Cell {
     fn measure(&mut self, peer: &Peer, each: Duration) -> Result<(), Failure> {
         let load = self.way.load(peer);
         load.run(End::Requests(u64::from(self.way.clients) * 4))?;
-        let before = usage::cpu(peer.pid())?;
+        let before = process::cpu(peer.pid());
         let outcome = load.run(End::After(each))?;
-        let used = usage::cpu(peer.pid())?.saturating_sub(before);
+        let used = process::cpu(peer.pid()).saturating_sub(before);
         #[expect(clippy::cast_precision_loss, reason = "requests of seconds")]
         let requests = outcome.latencies.count() as f64;
         self.cpu.push(used.as_secs_f64() * 1e6 / requests);

@@ -81,8 +81,9 @@ pub fn check_reply(reply: &Reply) -> Value {
 /// What holds for every outcome that is shown.
 pub fn check_outcome(outcome: &Outcome) {
     let Some(reason) = outcome.reason() else { return };
-    assert!(!reason.is_empty() && reason.len() < 300, "{} bytes: {reason:?}", reason.len());
-    assert!(!reason.contains(char::is_control), "{reason:?}");
+    let text = reason.as_str();
+    assert!(!text.is_empty() && text.len() < 300, "{} bytes: {reason:?}", text.len());
+    assert!(!text.contains(char::is_control), "{reason:?}");
 }
 
 /// Takes the first byte off.
@@ -133,7 +134,7 @@ pub async fn exchange<F: Future<Output = ()>>(bytes: &[u8], serve: impl FnOnce(T
 
 /// A server's app on a Node with these facts, just now read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
-    use nodegate_readiness::{Beats, Timeline};
+    use nodegate_readiness::{Liveness, Timeline};
     use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
     use std::sync::Arc;
     use std::time::Instant;
@@ -149,7 +150,7 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     Arc::new(App::new(AppParts {
         board: Arc::new(board),
         timeline,
-        beats: Arc::new(Beats::new(Moment::default())),
+        liveness: Arc::new(Liveness::new(Moment::default())),
         activator: Arc::new(NoLocalChecks),
         metrics: Arc::new(Metrics::default()),
         version: "1.2.3",

@@ -1,7 +1,7 @@
 //! The body of `/health`, read.
 
-use nodegate_readiness::Verdict;
 use nodegate_readiness::sentence::explained;
+use nodegate_readiness::{Reason, Verdict};
 use serde::Deserialize;
 
 /// What `/health?check=…&drain=200` says.
@@ -16,7 +16,7 @@ pub(crate) struct Health {
 pub(crate) struct Check {
     pub(crate) name: String,
     pub(crate) passed: bool,
-    pub(crate) reason: Option<String>,
+    pub(crate) reason: Option<Reason>,
     #[serde(default)]
     pub(crate) stale: bool,
 }
@@ -30,7 +30,7 @@ impl Health {
     /// Why the verdict is what it is: all checks that fail, as it is not said which of them merely drain.
     pub(crate) fn why(&self) -> String {
         let said = |check: &Check| {
-            format!("{}: {}", check.name, explained(check.reason.as_deref().unwrap_or("no reason")))
+            format!("{}: {}", check.name, check.reason.as_ref().map_or("no reason".to_owned(), explained))
         };
         let fail: Vec<_> = self.checks.iter().filter(|check| !check.passed).map(said).collect();
         if fail.is_empty() { "these checks pass".to_owned() } else { fail.join("; ") }

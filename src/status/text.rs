@@ -2,7 +2,7 @@
 
 use super::health::Health;
 use nodegate_readiness::status::{CheckStatus, Status};
-use nodegate_readiness::{Age, Stamp, Verdict};
+use nodegate_readiness::{Age, Reason, Stamp, Verdict};
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Text {
             // Which of them drain is not said here, but the worst is.
             verdict: if check.passed { Verdict::Ready } else { health.verdict() },
             age: if check.stale { "stale".to_owned() } else { "-".to_owned() },
-            reason: harmless(check.reason.as_deref().unwrap_or_default()),
+            reason: harmless(check.reason.as_ref().map_or("", Reason::as_str)),
         };
         self.checks(&health.checks.iter().map(row).collect::<Vec<_>>());
         self.out
@@ -127,7 +127,7 @@ impl Text {
         self.line(&head);
         for flip in status.flips.iter().take(FLIPS_SHOWN) {
             let ago = Age(wall.saturating_sub(Duration::from_millis(flip.at_unix_ms)).as_millis());
-            let (at, reason) = (Stamp(flip.at_unix_ms), harmless(&flip.reason));
+            let (at, reason) = (Stamp(flip.at_unix_ms), harmless(flip.reason.as_str()));
             let (from, to) = (flip.from.title(), flip.to.title());
             self.line(&format!("{at:#}  {ago:>8}  {from} -> {to}  {reason}"));
         }
@@ -149,8 +149,8 @@ impl Text {
 impl Row {
     fn of(check: &CheckStatus) -> Self {
         let reason = match (&check.reason, &check.last_reason) {
-            (Some(reason), _) => harmless(reason),
-            (None, Some(last)) => format!("last: {}", harmless(last)),
+            (Some(reason), _) => harmless(reason.as_str()),
+            (None, Some(last)) => format!("last: {}", harmless(last.as_str())),
             (None, None) => String::new(),
         };
         Self {

@@ -4,53 +4,23 @@
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::http::{ask, connect};
 use nodegate_testbed::netns::Lab;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::waiting::until;
+use nodegate_testbed::{ports, programs};
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Duration;
 
 const NODE_V4: &str = "10.77.0.2";
 const NODE_V6: &str = "fd77::2";
-
-/// An agent without a cluster: it fails open, which is an answer.
-fn agent(args: &[&str]) -> Agent {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    Agent::launch({
-        command.args(args).env("NODE_NAME", "n1").env_remove("KUBECONFIG");
-        command
-    })
-}
-
-/// A port that nobody has in this network namespace.
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
 
 fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(30)).expect("the kernel accepts");
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream
-}
-
-/// What is answered on a connection of its own; empty if that is closed without a byte.
-fn ask(to: SocketAddr, request: &str) -> String {
-    let mut stream = connect(to);
-    // It may be closed already.
-    let _ = stream.write_all(request.as_bytes());
-    let mut answer = Vec::new();
-    // A reset, as after a request that was not read, ends it as well.
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8(answer).unwrap()
-}
-
 fn get(to: SocketAddr, path: &str) -> String {
-    ask(to, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+    ask(to, format!("GET {path} HTTP/1.0\r\n\r\n"))
 }
 
 /// Where the agent says that it answers metrics.
@@ -63,8 +33,8 @@ fn metrics_address(agent: &Agent) -> SocketAddr {
 #[test]
 fn only_clients_of_the_networks_named_are_answered() {
     let lab = Lab::start();
-    let agent_port = free_port();
-    let agent = agent(&[
+    let agent_port = ports::free();
+    let agent = Agent::alone(&[
         "--listen-address=::",
         &format!("--agent-port={agent_port}"),
         "--allow-from=10.77.0.0/24, 192.0.2.1, fd77::1",
@@ -72,11 +42,11 @@ fn only_clients_of_the_networks_named_are_answered() {
     let port = agent.address().port();
     let everywhere = [NODE_V4, NODE_V6].map(|ip| (address(ip, port), address(ip, agent_port)));
     for (http, haproxy) in everywhere {
-        let (health, line) = lab.at("router", || (get(http, "/health"), ask(haproxy, "")));
+        let (health, line) = lab.on_router(|| (get(http, "/health"), ask(haproxy, "")));
         assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
 
         // One hop further, on networks that are not named: closed without a byte, whoever speaks first.
-        let answers = lab.at("resolver", || [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
+        let answers = lab.on_resolver(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
         assert_eq!(answers, ["", "", ""], "{http}");
     }
 
@@ -92,11 +62,11 @@ fn only_clients_of_the_networks_named_are_answered() {
 #[test]
 fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
     let lab = Lab::start();
-    let agent = agent(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
+    let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
     let http = address(NODE_V4, agent.address().port());
-    let mut kept = connect(http);
+    let mut kept = connect(http).unwrap();
     for _ in 0..300 {
-        assert_eq!(lab.at("router", || ask(http, "")), "");
+        assert_eq!(lab.on_router(|| ask(http, "")), "");
     }
     kept.write_all(b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut start = [0; 12];
@@ -112,15 +82,15 @@ fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
 #[test]
 fn everybody_is_answered_by_default() {
     let lab = Lab::start();
-    let agent = agent(&["--listen-address=::"]);
+    let agent = Agent::alone(&["--listen-address=::"]);
     let http = address(NODE_V4, agent.address().port());
-    assert!(lab.at("resolver", || get(http, "/livez")).ends_with("ok"));
+    assert!(lab.on_resolver(|| get(http, "/livez")).ends_with("ok"));
     assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(0.0));
 }
 
 #[test]
 fn a_metrics_address_takes_over_what_tells_everything() {
-    let agent = agent(&["--metrics-addr=127.0.0.1:0"]);
+    let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
     let (http, metrics) = (agent.address(), metrics_address(&agent));
     assert_ne!(http, metrics);
     for path in ["/metrics", "/status.json", "/status.json?pretty", "/"] {
@@ -134,7 +104,7 @@ fn a_metrics_address_takes_over_what_tells_everything() {
         ["OPTIONS / HTTP/1.0", "GET /health HTTP/1.0", "GET /nodecheck HTTP/1.0", "GET /livez HTTP/1.0"]
     {
         for address in [http, metrics] {
-            let answer = ask(address, &format!("{request}\r\n\r\n"));
+            let answer = ask(address, format!("{request}\r\n\r\n"));
             assert!(answer.starts_with("HTTP/1.0 200 "), "{address} {request}: {answer}");
         }
     }
@@ -147,15 +117,15 @@ fn a_metrics_address_takes_over_what_tells_everything() {
 #[test]
 fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
     let lab = Lab::start();
-    let port = free_port();
+    let port = ports::free();
     let at = format!("--metrics-addr={NODE_V4}:{port}");
-    let agent = agent(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8", &at]);
+    let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8", &at]);
     let (http, metrics) = (address(NODE_V4, agent.address().port()), address(NODE_V4, port));
-    let (health, scrape) = lab.at("router", || (get(http, "/health"), get(metrics, "/metrics")));
+    let (health, scrape) = lab.on_router(|| (get(http, "/health"), get(metrics, "/metrics")));
     assert!(health.is_empty() && scrape.contains("nodegate_verdict"), "{health} {scrape}");
 
-    let mut oldest = connect(metrics);
-    let idle: Vec<TcpStream> = (0..20).map(|_| connect(metrics)).collect();
+    let mut oldest = connect(metrics).unwrap();
+    let idle: Vec<TcpStream> = (0..20).map(|_| connect(metrics).unwrap()).collect();
     assert_eq!(oldest.read(&mut [0]).unwrap_or(0), 0, "the oldest of too many is closed");
     assert!(get(http, "/livez").ends_with("ok"), "the other port has places of its own");
     drop(idle);
@@ -163,9 +133,9 @@ fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
 
 #[test]
 fn a_metrics_address_drains_with_the_rest() {
-    let mut agent = agent(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
+    let mut agent = Agent::alone(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
     let metrics = metrics_address(&agent);
-    let mut kept = connect(metrics);
+    let mut kept = connect(metrics).unwrap();
     let mut ask = |path: &str| {
         kept.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
@@ -189,7 +159,7 @@ fn a_metrics_address_drains_with_the_rest() {
 
 #[test]
 fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let mut command = Command::new(programs::agent());
     // TEST-NET-1 is on no interface.
     command.args([
         "--metrics-addr=192.0.2.1:9",
@@ -213,8 +183,7 @@ fn rules_that_name_the_node_are_enough() {
         verbs(&["list", "watch"], "coordination.k8s.io", "leases").in_namespace("kube-node-lease"),
     ];
     cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", rules);
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=4s"]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&["--stale-after=4s"]);
     // A watch that has gone deaf makes it ask, too.
     cluster.sim.half_open();
     cluster.sim.cordon(NODE);

@@ -4,8 +4,7 @@
 
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::containerd::Containerd;
-use nodegate_testbed::poll::until;
-use rustix::process::Signal;
+use nodegate_testbed::process::threads_named;
 use std::fs;
 
 const NOT_READY: &str =
@@ -13,14 +12,10 @@ const NOT_READY: &str =
 
 /// Waits until the check says so; an empty reason means that it passes. Gives the body without the times.
 fn wait_runtime(agent: &Agent, reason: &str) -> String {
-    let body = until(&format!("container_runtime to say {reason:?}"), || {
-        let reply = agent.get("/health?check=container_runtime");
-        let status = if reason.is_empty() { 200 } else { 503 };
-        let found = reply.reason().unwrap_or_default();
-        (reply.status == status && found == reason).then_some(reply.body)
-    });
-    eprintln!("{body}");
-    let mut json: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let mut json = match reason {
+        "" => agent.wait_passes("container_runtime").json(),
+        reason => agent.wait_fails("container_runtime", reason).json(),
+    };
     json["checks"][0].as_object_mut().unwrap().remove("duration_ms");
     json.as_object_mut().unwrap().remove("total_duration_ms");
     json.to_string()
@@ -28,9 +23,7 @@ fn wait_runtime(agent: &Agent, reason: &str) -> String {
 
 /// Those that look for the socket.
 fn threads(agent: &Agent) -> usize {
-    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.trim() == "cri_socket").count()
+    threads_named(agent.pid(), "cri_socket")
 }
 
 #[test]
@@ -43,12 +36,12 @@ fn a_runtime_that_is_frozen_killed_and_back() {
         r#"{"checks":[{"name":"container_runtime","passed":true}],"status":"ready"}"#
     );
 
-    containerd.signal(Signal::STOP);
+    containerd.signal("STOP");
     assert_eq!(
         wait_runtime(&agent, "Timeout after 1s"),
         r#"{"checks":[{"name":"container_runtime","passed":false,"reason":"Timeout after 1s"}],"status":"not-ready"}"#
     );
-    containerd.signal(Signal::CONT);
+    containerd.signal("CONT");
     wait_runtime(&agent, "");
 
     let refused = format!("ConnectionRefused: {}", containerd.socket().display());

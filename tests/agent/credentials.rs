@@ -1,7 +1,7 @@
 //! The credentials that the agent takes, and what it says of those that it does not.
 
-use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::programs;
 use std::fs;
 use std::process::Command;
 
@@ -18,8 +18,7 @@ fn a_rotated_token_file_is_followed() {
     assert_ne!(with_file, with_token);
     fs::write(cluster.kubeconfig(), with_file).unwrap();
 
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[STALE_AFTER]);
     assert!(cluster.sim.rotate_token(cluster.token(), "the-next-token"));
     fs::write(&token, "the-next-token\n").unwrap();
     cluster.sim.reset_connections();
@@ -31,16 +30,18 @@ fn a_rotated_token_file_is_followed() {
 #[test]
 fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
     let cluster = Cluster::start();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.arg(STALE_AFTER).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
-    command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("https_proxy", "http://127.0.0.1:9");
-    Agent::launch(command).wait_ready();
+    let mut command = Command::new(programs::agent());
+    command
+        .arg(STALE_AFTER)
+        .env("HTTPS_PROXY", "http://127.0.0.1:9")
+        .env("https_proxy", "http://127.0.0.1:9");
+    cluster.launch(command).wait_ready();
 
     let direct = fs::read_to_string(cluster.kubeconfig()).unwrap();
     let proxied = direct.replace("    server:", "    proxy-url: http://127.0.0.1:9\n    server:");
     assert_ne!(proxied, direct);
     fs::write(cluster.kubeconfig(), proxied).unwrap();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    let agent = cluster.agent(&[STALE_AFTER]);
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
     assert_eq!(agent.logged("the kubeconfig's proxy-url is not supported"), 1, "{}", agent.log_text());
 }
@@ -54,7 +55,7 @@ fn a_credential_plugin_is_refused_by_name_and_the_agent_fails_open() {
     assert_ne!(with_plugin, with_token);
     fs::write(cluster.kubeconfig(), with_plugin).unwrap();
 
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER]);
+    let agent = cluster.agent(&[STALE_AFTER]);
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
     let file = cluster.kubeconfig().display().to_string();
     let said = |line: &str| line.contains(&file) && line.contains("exec: aws") && line.contains("tokenFile");

@@ -3,8 +3,8 @@
 //! They are in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
 
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::disks::{Disks, runs, signal, wait};
-use rustix::process::Signal;
+use nodegate_testbed::disks::Disks;
+use nodegate_testbed::process::{signal, threads_named};
 use std::time::Duration;
 
 fn agent(disks: &Disks, settings: &str) -> Agent {
@@ -12,13 +12,13 @@ fn agent(disks: &Disks, settings: &str) -> Agent {
 }
 
 fn passes(agent: &Agent) {
-    let body = wait(agent, "disk_pressure", "");
+    let body = agent.wait_passes("disk_pressure").body;
     let expected = r#"{"status":"ready","checks":[{"name":"disk_pressure","passed":true,"duration_ms":"#;
     assert!(body.starts_with(expected), "{body}");
 }
 
 fn fails(agent: &Agent, reason: &str) {
-    let body = wait(agent, "disk_pressure", reason);
+    let body = agent.wait_fails_with("disk_pressure", reason).body;
     let expected = r#"{"status":"not-ready","checks":[{"name":"disk_pressure","passed":false,"reason":"/"#;
     assert!(body.starts_with(expected), "{body}");
 }
@@ -79,7 +79,8 @@ fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
     leave(&disks, 12);
     fails(&agent, "/var/lib/containerd: 12 % of bytes free, needs 15 %");
     leave(&disks, 5);
-    let body = wait(&agent, "disk_pressure", "/var/lib/containerd: 5 % of bytes free, needs 15 %");
+    let body =
+        agent.wait_fails_with("disk_pressure", "/var/lib/containerd: 5 % of bytes free, needs 15 %").body;
     assert_eq!(body.matches("% of bytes").count(), 1, "{body}");
     leave(&disks, 30);
     passes(&agent);
@@ -146,7 +147,10 @@ fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
 fn nothing_to_look_at_is_no_pass() {
     let disks = Disks::start(":");
     let agent = agent(&disks, "paths=/none:/nor/this");
-    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+    agent.wait_fails_with(
+        "disk_pressure",
+        "NothingToMeasure: none of the paths is on a disk; is --host-root=",
+    );
 }
 
 #[test]
@@ -158,12 +162,15 @@ fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
          mount -t overlay -o \"$layers\" overlay \"$ROOT/os\"",
     );
     let agent = disks.agent_of("/os", &["--checks=disk_pressure", "--check=disk_pressure:interval=100ms"]);
-    wait(&agent, "disk_pressure", "NothingToMeasure: none of the paths is on a disk; is --host-root=");
+    agent.wait_fails_with(
+        "disk_pressure",
+        "NothingToMeasure: none of the paths is on a disk; is --host-root=",
+    );
     // As in a live image: its disk is below a root that is none.
     disks.run("ext4 rw v; mkdir \"$ROOT/v/kubelet\"; mount --move \"$ROOT/v\" \"$ROOT/os/var/lib\"");
     passes(&agent);
     leave(&disks, 5);
-    runs(&agent, "disk_pressure", 2);
+    agent.wait_runs("disk_pressure", 2);
     passes(&agent);
     disks.run("head -c 1G /dev/zero >\"$ROOT/os/var/lib/fill\" 2>/dev/null || true");
     fails(&agent, "/var/lib/kubelet: 0 % of bytes free, needs 10 %");
@@ -171,14 +178,9 @@ fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
 
 /// How many threads of the check there are all the time, and not for one call.
 fn stuck(agent: &Agent) -> usize {
-    let named = || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().flatten();
-        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "disk_pressure").count()
-    };
     let samples = (0..100).map(|_| {
         std::thread::sleep(Duration::from_millis(2));
-        named()
+        threads_named(agent.pid(), "disk_pressure")
     });
     samples.min().unwrap()
 }
@@ -204,18 +206,18 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
     passes(&agent);
     assert_eq!(stuck(&agent), 0);
 
-    signal(server, Signal::STOP);
+    signal(server, "STOP");
     fails(&agent, "/hangs: ");
     // Many runs, each of which could leave four threads behind.
     for _ in 0..5 {
-        runs(&agent, "disk_pressure", 10);
+        agent.wait_runs("disk_pressure", 10);
         fails(&agent, "/hangs: Hung for ");
         assert_eq!(stuck(&agent), 1);
     }
     assert!(agent.logged("Timeout after ") > 0, "{}", agent.log_text());
-    wait(&agent, "filesystem_ro", "");
+    agent.wait_passes("filesystem_ro");
     leave(&disks, 5);
-    let body = wait(&agent, "disk_pressure", "; /e: 5 % of bytes free, needs 10 %");
+    let body = agent.wait_fails_with("disk_pressure", "; /e: 5 % of bytes free, needs 10 %").body;
     assert!(body.contains("\"/hangs: Hung for "), "{body}");
     assert_eq!(agent.get("/livez").status, 200);
 
@@ -223,7 +225,7 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
     fails(&late, "/hangs/a: Hung for ");
     assert_eq!(stuck(&late), 1, "started when it hung already");
 
-    signal(server, Signal::CONT);
+    signal(server, "CONT");
     passes(&late);
     disks.run("rm \"$ROOT/e/fill\"");
     passes(&agent);

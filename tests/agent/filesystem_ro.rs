@@ -4,20 +4,20 @@
 //! don't.
 
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::disks::{Disks, runs, wait};
+use nodegate_testbed::disks::Disks;
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
     disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])
 }
 
 fn passes(agent: &Agent) {
-    let body = wait(agent, "filesystem_ro", "");
+    let body = agent.wait_passes("filesystem_ro").body;
     let expected = r#"{"status":"ready","checks":[{"name":"filesystem_ro","passed":true,"duration_ms":"#;
     assert!(body.starts_with(expected), "{body}");
 }
 
 fn fails(agent: &Agent, reason: &str) {
-    let body = wait(agent, "filesystem_ro", reason);
+    let body = agent.wait_fails_with("filesystem_ro", reason).body;
     let expected = format!(
         r#"{{"status":"not-ready","checks":[{{"name":"filesystem_ro","passed":false,"reason":"{reason}"#
     );
@@ -27,7 +27,7 @@ fn fails(agent: &Agent, reason: &str) {
 /// So many more runs, all of which pass.
 fn keeps_passing(agent: &Agent) {
     for _ in 0..5 {
-        runs(agent, "filesystem_ro", 1);
+        agent.wait_runs("filesystem_ro", 1);
         passes(agent);
     }
 }
@@ -72,7 +72,7 @@ fn ext4_that_is_shut_down() {
     passes(&agent);
     disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
     // Kernels before 6.14 do not show it in the mount table, but answer every question with an I/O error.
-    let body = wait(&agent, "filesystem_ro", ": /e (ext4 /dev/loop");
+    let body = agent.wait_fails_with("filesystem_ro", ": /e (ext4 /dev/loop").body;
     assert!(body.contains("FilesystemShutDown") || body.contains("InputOutputError"), "{body}");
 }
 

@@ -1,34 +1,27 @@
 //! The local checks through the real agent: what it answers, when it begins and how it is set.
 
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::ports;
+use nodegate_testbed::process::threads;
+use nodegate_testbed::programs::{self, needs_root};
 use nodegate_testbed::stub::{Act, Stub, answer};
-use std::net::{Ipv4Addr, TcpListener};
+use nodegate_testbed::waiting::until;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
-
-/// An agent without a cluster: the local checks need none.
-fn agent(args: &[String]) -> Agent {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.env_remove("KUBECONFIG").env("NODE_NAME", "n1").args(args);
-    Agent::launch(command)
-}
-
-fn args(list: &[&str]) -> Vec<String> {
-    list.iter().map(|arg| (*arg).to_owned()).collect()
-}
 
 fn healthy() -> Stub {
     Stub::start(answer("200 OK", "ok"))
 }
 
-/// The same on a node that was started so long ago, whatever this machine is. Needs root: it has a time namespace.
+/// An agent on a node that was started so long ago, whatever this machine is.
 fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
+    needs_root("a time namespace");
     let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
     let mut command = Command::new("unshare");
     command.args(["--time", &format!("--boottime={offset}"), "--fork", "--kill-child"]);
-    command.arg(env!("CARGO_BIN_EXE_nodegate")).env_remove("KUBECONFIG").env("NODE_NAME", "n1").args(args);
-    Agent::launch(command)
+    command.arg(programs::agent()).args(args);
+    Agent::launch_alone(command)
 }
 
 fn this_machine_is_up_for() -> Duration {
@@ -38,20 +31,7 @@ fn this_machine_is_up_for() -> Duration {
 
 /// A URL at which nothing listens.
 fn closed() -> String {
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    format!("http://{address}/")
-}
-
-/// Waits for this outcome of a check; an empty reason means that it passes. Gives the whole body.
-fn wait_check(agent: &Agent, name: &str, reason: &str) -> String {
-    let body = until(&format!("{name} to say {reason:?}"), || {
-        let reply = agent.get(&format!("/health?check={name}"));
-        let found = reply.json()["checks"][0]["reason"].as_str().unwrap_or_default().to_owned();
-        let status = if reason.is_empty() { 200 } else { 503 };
-        (reply.status == status && found == reason).then_some(reply.body)
-    });
-    eprintln!("{body}");
-    body
+    format!("http://127.0.0.1:{}/", ports::free())
 }
 
 /// A body without the times that runs took, and otherwise byte for byte.
@@ -67,7 +47,7 @@ fn without_times(body: &str) -> String {
 fn each_check_answers_in_json() {
     let stub = healthy();
     let url = stub.url("/healthz");
-    let agent = agent(&[
+    let agent = Agent::alone(&[
         format!("--check=kubelet:url={url}"),
         format!("--check=okd_router_1936:url={}", closed()),
         format!("--http-check=web={url}"),
@@ -85,7 +65,7 @@ fn each_check_answers_in_json() {
 #[test]
 fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
     let stub = healthy();
-    let agent = agent(&[
+    let agent = Agent::alone(&[
         format!("--check=kubelet:url={},interval=100ms", stub.url("/healthz")),
         "--log=debug".to_owned(),
     ]);
@@ -98,7 +78,7 @@ fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
     );
     until("more runs without a request", || (stub.asked() > 3).then_some(()));
     stub.now(answer("503 Service Unavailable", ""));
-    let body = wait_check(&agent, "kubelet", "HTTP 503");
+    let body = agent.wait_fails("kubelet", "HTTP 503").body;
     assert!(body.starts_with(
         r#"{"status":"not-ready","checks":[{"name":"kubelet","passed":false,"reason":"HTTP 503""#
     ));
@@ -113,13 +93,13 @@ fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
 fn checks_named_at_the_start_run_from_the_start() {
     let stub = healthy();
     let url = stub.url("/");
-    let eager = agent(&[format!("--http-check=web={url}"), "--checks=http:web".to_owned()]);
+    let eager = Agent::alone(&[format!("--http-check=web={url}"), "--checks=http:web".to_owned()]);
     until("a run that nobody asked for", || (stub.asked() > 0).then_some(()));
     until("its result", || {
         eager.metric(r#"nodegate_check_passed{check="http:web"}"#).filter(|value| *value > 0.5)
     });
 
-    let by_default = agent(&[
+    let by_default = Agent::alone(&[
         format!("--http-check=web={url}"),
         "--default-checks=node_ready,http:web".to_owned(),
         "--check=http:web:interval=100ms".to_owned(),
@@ -134,30 +114,30 @@ fn checks_named_at_the_start_run_from_the_start() {
 #[test]
 fn settings_from_the_environment_are_separated_by_semicolons() {
     let stub = healthy();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let mut command = Command::new(programs::agent());
     let urls = format!("a={};b={}", stub.url("/a"), closed());
-    command.env_remove("KUBECONFIG").env("NODE_NAME", "n1").env("NODEGATE_HTTP_CHECK", urls);
+    command.env("NODEGATE_HTTP_CHECK", urls);
     command.env("NODEGATE_CHECK", "http:a:interval=100ms;http:b:interval=100ms,timeout=1s");
-    let agent = Agent::launch(command);
-    wait_check(&agent, "http:a", "");
-    wait_check(&agent, "http:b", "ConnectionRefused");
+    let agent = Agent::launch_alone(command);
+    agent.wait_passes("http:a");
+    agent.wait_fails("http:b", "ConnectionRefused");
 }
 
 #[test]
 fn rise_and_fall_are_counted_in_runs() {
     let stub = healthy();
-    let agent = agent(&[
+    let agent = Agent::alone(&[
         format!("--http-check=web={}", stub.url("/")),
         "--check=http:web:interval=100ms,rise=4,fall=3".to_owned(),
     ]);
-    wait_check(&agent, "http:web", "");
+    agent.wait_passes("http:web");
     let before = stub.asked();
     stub.now(answer("503 Service Unavailable", ""));
-    wait_check(&agent, "http:web", "HTTP 503");
+    agent.wait_fails("http:web", "HTTP 503");
     assert!(stub.asked() >= before + 3, "fallen after {} runs", stub.asked() - before);
     let before = stub.asked();
     stub.now(answer("200 OK", ""));
-    wait_check(&agent, "http:web", "");
+    agent.wait_passes("http:web");
     assert!(stub.asked() >= before + 4, "risen after {} runs", stub.asked() - before);
 }
 
@@ -169,25 +149,25 @@ fn kube_proxy_from_not_deployed_to_draining() {
     let setting = |url: &str| format!("--check=kube_proxy:url={url},interval=100ms,timeout=1s");
     let long = Duration::from_hours(1);
     let none = agent_on_node_up_for(long, &[setting(&closed())]);
-    wait_check(&none, "kube_proxy", "");
+    none.wait_passes("kube_proxy");
     assert_eq!(none.logged("not deployed"), 1);
 
-    let agent = agent(&[setting(&stub.url("/healthz"))]);
-    wait_check(&agent, "kube_proxy", "");
+    let agent = Agent::alone(&[setting(&stub.url("/healthz"))]);
+    agent.wait_passes("kube_proxy");
     let unavailable = "503 Service Unavailable";
     stub.now(answer(unavailable, &ELIGIBLE.replace(r#""nodeEligible":true"#, r#""nodeEligible":false"#)));
-    wait_check(&agent, "kube_proxy", "NodeNotEligible");
+    agent.wait_fails("kube_proxy", "NodeNotEligible");
     let reply = agent.get("/health?check=kube_proxy&drain=404");
     assert_eq!((reply.status, &reply.json()["status"]), (404, &"draining".into()));
     stub.now(answer(unavailable, &ELIGIBLE.replace(r#""healthy":true"#, r#""healthy":false"#)));
-    wait_check(&agent, "kube_proxy", "NotSynced: IPv4 for 0s");
+    agent.wait_fails("kube_proxy", "NotSynced: IPv4 for 0s");
     assert_eq!(agent.get("/health?check=kube_proxy&drain=404").status, 503);
     stub.now(Act::Hang);
-    wait_check(&agent, "kube_proxy", "Timeout after 1s");
+    agent.wait_fails("kube_proxy", "Timeout after 1s");
     stub.now(answer("200 OK", "ok"));
-    wait_check(&agent, "kube_proxy", "MalformedJSON");
+    agent.wait_fails("kube_proxy", "MalformedJSON");
     stub.now(answer("200 OK", ELIGIBLE));
-    wait_check(&agent, "kube_proxy", "");
+    agent.wait_passes("kube_proxy");
 }
 
 const NOT_STARTED: &str =
@@ -195,13 +175,13 @@ const NOT_STARTED: &str =
 
 #[test]
 fn a_node_that_boots_waits_for_its_kube_proxy() {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let setting = format!("--check=kube_proxy:url=http://{port}/healthz,interval=100ms");
+    let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
+    let setting = format!("--check=kube_proxy:url=http://{address}/healthz,interval=100ms");
     let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
-    wait_check(&booting, "kube_proxy", NOT_STARTED);
+    booting.wait_fails("kube_proxy", NOT_STARTED);
     assert_eq!(booting.logged("not deployed"), 1, "why it fails");
-    let _kube_proxy = Stub::start_at(port, answer("200 OK", ELIGIBLE));
-    wait_check(&booting, "kube_proxy", "");
+    let _kube_proxy = Stub::start_at(address, answer("200 OK", ELIGIBLE));
+    booting.wait_passes("kube_proxy");
 }
 
 #[test]
@@ -209,8 +189,8 @@ fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
     let setting = format!("--check=kube_proxy:url={},interval=100ms", closed());
     let five_minutes = Duration::from_mins(5);
     let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
-    wait_check(&agent, "kube_proxy", NOT_STARTED);
-    wait_check(&agent, "kube_proxy", "");
+    agent.wait_fails("kube_proxy", NOT_STARTED);
+    agent.wait_passes("kube_proxy");
     assert_eq!(agent.logged("taken as not deployed, so the check passes"), 1);
 }
 
@@ -218,25 +198,21 @@ fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
 fn a_kube_proxy_that_is_said_to_be_deployed_is_missed_however_long_the_node_has_been_up() {
     let setting = format!("--check=kube_proxy:url={},deployed=yes,interval=100ms", closed());
     let agent = agent_on_node_up_for(Duration::from_hours(1), &[setting]);
-    wait_check(&agent, "kube_proxy", "ConnectionRefused");
-}
-
-fn threads(agent: &Agent) -> usize {
-    std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap().count()
+    agent.wait_fails("kube_proxy", "ConnectionRefused");
 }
 
 #[test]
 fn a_hundred_hung_checks_cost_no_thread() {
     let stub = Stub::start(Act::Hang);
     let names: Vec<String> = (0..100).map(|n| format!("h{n}")).collect();
-    let mut settings = args(&[]);
+    let mut settings = Vec::new();
     for name in &names {
         settings.push(format!("--http-check={name}={}", stub.url("/")));
         settings.push(format!("--check=http:{name}:interval=100ms,timeout=300ms"));
     }
-    let agent = agent(&settings);
+    let agent = Agent::alone(&settings);
     assert_eq!(agent.get("/health").status, 200);
-    let before = threads(&agent);
+    let before = threads(agent.pid()).len();
     for batch in names.chunks(25) {
         let query: Vec<String> = batch.iter().map(|name| format!("http:{name}")).collect();
         let reply = agent.get(&format!("/health?check={}", query.join(",")));
@@ -244,6 +220,6 @@ fn a_hundred_hung_checks_cost_no_thread() {
         assert!(checks.iter().all(|check| check["reason"] == "Timeout after 300ms"), "{}", reply.body);
     }
     until("each to have hung several times", || (stub.asked() > 500).then_some(()));
-    assert_eq!(threads(&agent), before);
+    assert_eq!(threads(agent.pid()).len(), before);
     assert_eq!(agent.get("/livez").status, 200);
 }

@@ -3,24 +3,17 @@
 //! The node, the router and dnsmasq are in network namespaces, so these tests must run as root, and fail if they don't.
 
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::netns::{Lab, RESOLVER_V4, RESOLVER_V6, wait_network};
-use nodegate_testbed::poll::until;
-use rustix::process::Signal;
+use nodegate_testbed::netns::{Lab, RESOLVER_V4, RESOLVER_V6};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "name=node.test";
 
 fn passes(agent: &Agent) {
-    wait_network(agent, "");
+    agent.wait_passes("network");
 }
 
-/// So many more runs.
-fn runs(agent: &Agent, count: usize) {
-    let age = || agent.metric(r#"nodegate_check_age_seconds{check="network"}"#);
-    for _ in 0..count {
-        let before = Instant::now();
-        until("a run", || age().filter(|age| *age < before.elapsed().as_secs_f64()));
-    }
+fn fails(agent: &Agent, reason: &str) {
+    agent.wait_fails_with("network", reason);
 }
 
 /// The router is known to speak once it has answered ten runs in a row, and on a busy machine an answer comes late now and
@@ -28,7 +21,7 @@ fn runs(agent: &Agent, count: usize) {
 fn falls_silent(lab: &Lab, agent: &Agent, mute: &str, speak: &str) {
     const SILENT: &str = "Gateway: 10.77.0.1 on eth0: stopped answering";
     for _ in 0..4 {
-        runs(agent, 14);
+        agent.wait_runs("network", 14);
         lab.router(mute);
         let muted = Instant::now();
         while muted.elapsed() < Duration::from_secs(15) {
@@ -55,30 +48,30 @@ fn a_resolver_that_is_frozen_killed_and_back() {
     let mut lab = lab_with_resolver();
     let agent = lab.agent(NAME);
     passes(&agent);
-    lab.signal_resolver(Signal::STOP);
-    wait_network(&agent, "DNS: 10.78.0.53 no answer, fd78::53 no answer");
-    lab.signal_resolver(Signal::CONT);
+    lab.signal_resolver("STOP");
+    fails(&agent, "DNS: 10.78.0.53 no answer, fd78::53 no answer");
+    lab.signal_resolver("CONT");
     passes(&agent);
     lab.kill_resolver();
-    wait_network(&agent, "DNS: 10.78.0.53 connection refused, fd78::53 connection refused");
+    fails(&agent, "DNS: 10.78.0.53 connection refused, fd78::53 connection refused");
     lab.start_resolver();
     passes(&agent);
     lab.nameservers(&[]);
-    wait_network(&agent, "DNS: no nameserver in resolv.conf");
+    fails(&agent, "DNS: no nameserver in resolv.conf");
 }
 
 #[test]
 fn what_counts_as_an_answer() {
     let lab = lab_with_resolver();
     passes(&lab.agent("name=nowhere.test"));
-    wait_network(&lab.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
-    wait_network(&lab.agent("name=."), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
+    fails(&lab.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
+    fails(&lab.agent("name=."), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
     passes(&lab.agent("nameservers=off"));
     passes(&lab.agent("name=big.test"));
     lab.at_resolver("iptables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
     lab.at_resolver("ip6tables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
     passes(&lab.agent(NAME));
-    wait_network(
+    fails(
         &lab.agent("name=big.test"),
         "DNS: 10.78.0.53 connection refused over TCP, fd78::53 connection refused over TCP",
     );
@@ -90,10 +83,10 @@ fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
     lab.nameservers(&["10.78.0.99", RESOLVER_V4]);
     let agent = lab.agent(NAME);
     passes(&agent);
-    runs(&agent, 2);
+    agent.wait_runs("network", 2);
     assert_eq!(agent.logged("a nameserver does not answer"), 1, "{}", agent.log_text());
     let strict = lab.agent(&format!("{NAME},nameservers=all"));
-    wait_network(&strict, "DNS: 10.78.0.99 ");
+    fails(&strict, "DNS: 10.78.0.99 ");
 }
 
 #[test]
@@ -102,7 +95,7 @@ fn a_router_whose_link_goes_down_and_up() {
     let agent = lab.agent(NAME);
     passes(&agent);
     lab.router("ip link set rt0 down");
-    wait_network(&agent, "Gateway: 10.77.0.1 on eth0: link is down, fe80::1 on eth0: link is down; DNS: ");
+    fails(&agent, "Gateway: 10.77.0.1 on eth0: link is down, fe80::1 on eth0: link is down; DNS: ");
     lab.router("ip link set rt0 up; ip addr replace fd77::1/64 dev rt0 nodad; ip addr replace fe80::1/64 dev rt0 nodad");
     passes(&agent);
 }
@@ -118,8 +111,8 @@ fn a_router_that_used_to_speak_and_is_blackholed() {
     passes(&agent);
     // For IPv6 this drops neighbour discovery, too.
     lab.router("ip6tables -I INPUT -i rt0 -j DROP");
-    wait_network(&agent, "Gateway: fe80::1 on eth0: ");
-    wait_network(&agent, "Gateway: fe80::1 on eth0: no answer to NDP");
+    fails(&agent, "Gateway: fe80::1 on eth0: ");
+    fails(&agent, "Gateway: fe80::1 on eth0: no answer to NDP");
     passes(&lab.agent(&format!("{NAME},families=ipv4")));
     lab.router("ip6tables -F INPUT");
     passes(&agent);
@@ -148,14 +141,14 @@ fn a_router_that_never_speaks_is_known_by_its_link_layer_address() {
     }
     let agent = lab.agent(NAME);
     passes(&agent);
-    runs(&agent, 11);
+    agent.wait_runs("network", 11);
     passes(&agent);
     // Neither has the time to listen for as long as a router may be silent.
     for timeout in ["1s", "1400ms"] {
         passes(&lab.agent_within(timeout, NAME));
     }
     lab.router("ip addr del 10.77.0.1/24 dev rt0");
-    wait_network(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
+    fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
     lab.router("ip addr add 10.77.0.1/24 dev rt0");
     passes(&agent);
 }
@@ -166,13 +159,13 @@ fn a_default_route_that_is_lost() {
     let agent = lab.agent(&format!("{NAME},nameservers=off"));
     passes(&agent);
     lab.node("ip route del default");
-    wait_network(&agent, "Gateway: IPv4 default route is gone");
+    fails(&agent, "Gateway: IPv4 default route is gone");
     lab.node("ip -6 route del default");
-    wait_network(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
+    fails(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
     lab.node("ip route add default via 10.77.0.1; ip route add default via fe80::1 dev eth0");
     passes(&agent);
     lab.node("ip link set eth0 down");
-    wait_network(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
+    fails(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
 }
 
 #[test]
@@ -184,14 +177,14 @@ fn nodes_with_other_routes_than_most() {
     let agent = lab.agent(alone);
     passes(&agent);
     lab.router("ip link set rt0 down");
-    wait_network(&agent, "Gateway: eth0: link is down, eth0: link is down");
+    fails(&agent, "Gateway: eth0: link is down, eth0: link is down");
     lab.router("ip link set rt0 up");
     passes(&agent);
     // A better route to nobody counts, not the worse one that would work.
     lab.node("ip route replace default via 10.77.0.1 metric 200; ip route del default dev eth0");
     passes(&agent);
     lab.node("ip route add default via 10.77.0.66 metric 100");
-    wait_network(&agent, "Gateway: 10.77.0.66 on eth0: no answer to ARP");
+    fails(&agent, "Gateway: 10.77.0.66 on eth0: no answer to ARP");
     passes(&lab.agent(&format!("{alone},gateways=off")));
     // The next hop is in no network of the node's.
     lab.node("ip route del default metric 100; ip route del default metric 200");

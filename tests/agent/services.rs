@@ -1,9 +1,10 @@
 //! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
 
 use nodegate_kube_sim::{Effect, Scope};
-use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http::Reply;
+use nodegate_testbed::waiting::until;
 use serde_json::json;
 use std::fmt::Write;
 use std::time::Duration;
@@ -30,8 +31,7 @@ impl Story {
     /// A Service without a selector, whose slices somebody else makes.
     fn begin(args: &[&str]) -> Self {
         let cluster = cluster();
-        let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
-        agent.wait_ready();
+        let agent = cluster.ready_agent(args);
         let story = Self { cluster, agent };
         story.apply("kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 443}]}\n");
         story
@@ -206,8 +206,7 @@ fn packets_that_vanish_hide_no_change_of_a_service() {
 #[test]
 fn without_the_right_to_watch_slices_nothing_was_ever_known_so_the_check_passes_and_the_log_says_why() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), ARGS);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(ARGS);
     until("the warning", || (agent.logged("manifests/components/services") == 1).then_some(()));
     let check = agent.get(CHECK);
     assert!(check.status == 200 && check.is_stale(), "{check:?}");

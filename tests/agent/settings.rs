@@ -1,18 +1,12 @@
 //! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
 
-use std::process::{Command, Output};
+use nodegate_testbed::agent::run;
+use std::process::Output;
 
+/// A setting that is taken by mistake starts an agent.
 fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
-    // A setting that is taken by mistake starts an agent, which would run forever.
-    Command::new("/usr/bin/timeout")
-        .args(["30", env!("CARGO_BIN_EXE_nodegate")])
-        .args(args)
-        .env_clear()
-        .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")
-        .env("LISTEN_PORT", "0")
-        .envs(env.iter().copied())
-        .output()
-        .unwrap()
+    let own = [("NODEGATE_LISTEN_ADDRESS", "127.0.0.1"), ("LISTEN_PORT", "0")];
+    run(args, &[&own, env].concat())
 }
 
 fn stderr(output: &Output) -> String {

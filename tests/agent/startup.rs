@@ -1,9 +1,10 @@
 //! From the start to the first answer, and what a signal does before it and after.
 
-use nodegate_testbed::agent::{Agent, send_signal};
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::process::signal;
+use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::waiting::until;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     let check = format!("--http-check=late={}", late.url("/"));
     let checks = "--default-checks=node_ready,http:late";
     // The Node is known long before.
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[&check, checks, "--startup-grace=100ms"]);
+    let agent = cluster.agent(&[&check, checks, "--startup-grace=100ms"]);
     let first = agent.health();
     assert_eq!(first.status, 200, "{first:?}");
     assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
@@ -37,12 +38,12 @@ fn handles_sigterm(pid: u32) -> bool {
 fn a_signal_ends_an_agent_that_does_not_listen_yet() {
     let cluster = Cluster::start();
     cluster.sim.ignore_new();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let mut command = Command::new(programs::agent());
     command.args(["--startup-grace=5m", "--listen-port=0"]).env("NODEGATE_AGENT_PORT", "0");
     command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::piped());
     let mut agent = command.spawn().unwrap();
     until("the agent to be ready for signals", || handles_sigterm(agent.id()).then_some(()));
-    send_signal(agent.id(), "TERM");
+    signal(agent.id(), "TERM");
     let ended = until("the agent to end", || agent.try_wait().unwrap());
     let mut log = String::new();
     agent.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -55,7 +56,7 @@ fn a_second_signal_ends_a_shutdown_at_once() {
     let hangs = Stub::start(Act::Hang);
     let check = format!("--http-check=hangs={}", hangs.url("/"));
     let patient = ["--check=http:hangs:timeout=2m", "--shutdown-grace=5m"];
-    let mut agent = Agent::start(NODE, &cluster.kubeconfig(), &[&check, patient[0], patient[1]]);
+    let mut agent = cluster.agent(&[&check, patient[0], patient[1]]);
     let mut waits = TcpStream::connect(agent.address()).unwrap();
     waits.write_all(b"GET /health?check=http:hangs HTTP/1.0\r\n\r\n").unwrap();
     until("the check to hang", || (hangs.asked() > 0).then_some(()));

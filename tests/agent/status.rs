@@ -1,19 +1,14 @@
 //! `nodegate status`: what it says of a running agent, and what it does when there is none, or something else.
 
-use nodegate_testbed::agent::Agent;
+use nodegate_testbed::agent::{Agent, run};
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
-use std::io::{Read, Write};
+use nodegate_testbed::programs;
+use nodegate_testbed::stub::{Server, hang};
+use nodegate_testbed::waiting::until;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::thread;
-
-/// The program with this environment and no other; killed if it should run an agent.
-fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new("/usr/bin/timeout");
-    command.args(["60", env!("CARGO_BIN_EXE_nodegate")]).args(args).env_clear().envs(env.iter().copied());
-    command.stdin(Stdio::null()).output().unwrap()
-}
 
 struct Told {
     code: i32,
@@ -29,7 +24,7 @@ fn told(output: Output) -> Told {
 /// Asks at an address. A busy machine may need longer than the default.
 fn ask(address: SocketAddr, args: &[&str]) -> Told {
     let address = address.to_string();
-    told(nodegate(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
+    told(run(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
 }
 
 impl Told {
@@ -56,8 +51,7 @@ impl Told {
 #[test]
 fn the_exit_code_is_the_verdict() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     let at = agent.address();
     ask(at, &[]).says(
         0,
@@ -81,8 +75,7 @@ fn the_exit_code_is_the_verdict() {
 #[test]
 fn json_is_the_agents_own() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
     let said = ask(agent.address(), &["-o", "json"]);
@@ -103,8 +96,7 @@ fn checks_can_be_asked_for() {
     let cluster = Cluster::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", listener.local_addr().unwrap());
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--tcp-check", &own]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&["--tcp-check", &own]);
     let at = agent.address();
     ask(at, &["--check", "node_ready,tcp:db"]).says(0, &["Ready: these checks pass", "tcp:db      passes"]);
     cluster.sim.cordon(NODE);
@@ -122,10 +114,9 @@ fn checks_can_be_asked_for() {
 #[test]
 fn a_stale_answer_is_called_a_guess() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=2s"]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&["--stale-after=2s"]);
     cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", nodegate_testbed::agent::Reply::is_stale);
+    agent.wait_for("stale", nodegate_testbed::http::Reply::is_stale);
     ask(agent.address(), &[]).says(
         0,
         &["Ready: may get", "a guess: the API server was last heard", "fails open", "stale, last proof"],
@@ -145,8 +136,7 @@ fn a_misconfigured_agent_is_unknown() {
 #[test]
 fn the_agent_on_this_machine_is_found_by_its_environment() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     let port = agent.address().port().to_string();
     // The agent's other settings, even wrong ones, are none of its business.
     let env = [
@@ -155,53 +145,35 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
         ("NODEGATE_STALE_AFTER", "x"),
         ("RUST_LOG", "y"),
     ];
-    told(nodegate(&["status"], &env)).says(0, &["Ready"]);
+    told(run(&["status"], &env)).says(0, &["Ready"]);
     let address = format!("localhost:{port}");
-    told(nodegate(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
+    told(run(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
 }
 
 /// An agent with `--metrics-addr` answers `/status.json` there alone, and checks at both addresses.
 #[test]
 fn the_status_has_moved_with_metrics_addr() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--metrics-addr=127.0.0.1:0"]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&["--metrics-addr=127.0.0.1:0"]);
     let log = agent.log_text();
     let moved: SocketAddr =
         log.split("metrics_addr=").nth(1).unwrap().split([' ', '\n']).next().unwrap().parse().unwrap();
     let (probed, moved) = (agent.address().port().to_string(), moved.to_string());
     let env = [("LISTEN_PORT", probed.as_str()), ("NODEGATE_METRICS_ADDR", moved.as_str())];
-    told(nodegate(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
-    told(nodegate(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);
+    told(run(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
+    told(run(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);
     ask(agent.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
     ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready"]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
-    told(nodegate(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
+    told(run(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
 }
 
 #[test]
 fn nobody_listens() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     ask(address, &[]).is_unknown(&[&format!("http://{address}: could not connect"), "refused"]);
-    told(nodegate(&["status", "--addr=no-such-host.invalid"], &[]))
-        .is_unknown(&["no-such-host.invalid:25001"]);
-}
-
-/// A server that does this with each connection once it has been asked.
-fn server(answer: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut asked = [0; 1024];
-            let read = stream.read(&mut asked).unwrap();
-            assert!(asked[..read].starts_with(b"GET /"), "{asked:?}");
-            answer(&mut stream);
-        }
-    });
-    address
+    told(run(&["status", "--addr=no-such-host.invalid"], &[])).is_unknown(&["no-such-host.invalid:25001"]);
 }
 
 #[test]
@@ -218,7 +190,7 @@ fn what_is_no_agent_is_unknown() {
         ("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\n\r\n", &["answered HTTP 302"]),
         ("HTTP/1.1 abc\r\n\r\n", &["not HTTP"]),
     ] {
-        let address = server(move |stream| drop(stream.write_all(answer.as_bytes())));
+        let address = Server::saying(answer).address();
         let said = ask(address, &[]);
         said.is_unknown(words);
         assert!(!said.err.contains('\u{1b}'), "{}", said.err);
@@ -229,22 +201,24 @@ fn what_is_no_agent_is_unknown() {
 
 #[test]
 fn an_endless_answer_is_cut_off() {
-    let address = server(|stream| {
+    let address = Server::start(|stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(&[b' '; 8192]).is_ok() {}
-    });
+    })
+    .address();
     ask(address, &[]).is_unknown(&["longer than 1048576 bytes"]);
 }
 
 #[test]
 fn a_server_that_hangs_is_given_up() {
-    let silent = server(|_| thread::park());
+    let silent = Server::start(hang).address();
     // A byte now and then would keep a timeout for each read from ever ending.
-    let slow = server(|stream| {
+    let slow = Server::start(|stream| {
         while stream.write_all(b"H").is_ok() {
             thread::sleep(std::time::Duration::from_millis(20));
         }
-    });
+    })
+    .address();
     // Its queue is full: a connection is never made.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     let deaf = full.local_addr().unwrap();
@@ -264,7 +238,7 @@ fn a_server_that_hangs_is_given_up() {
         (slow, "no whole answer within"),
         (deaf, "no connection within"),
     ] {
-        let said = told(nodegate(&["status", "--timeout=300ms", "--addr", &address.to_string()], &[]));
+        let said = told(run(&["status", "--timeout=300ms", "--addr", &address.to_string()], &[]));
         said.is_unknown(&[words, &format!("http://{address}")]);
     }
 }
@@ -280,23 +254,22 @@ fn wrong_arguments_are_unknown_and_not_critical() {
         (&["--addr"], &["--addr"]),
     ];
     for (args, words) in cases {
-        told(nodegate(&[&["status"], *args].concat(), &[])).is_unknown(words);
+        told(run(&[&["status"], *args].concat(), &[])).is_unknown(words);
     }
-    told(nodegate(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
-    let all = told(nodegate(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
+    told(run(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
+    let all = told(run(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
     assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
     // The agent's own contract is another one.
-    assert_eq!(nodegate(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
+    assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
 }
 
 #[test]
 fn colour_is_for_terminals_that_want_it() {
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     let on_a_terminal = |env: &[(&str, &str)]| {
         let command =
-            format!("{} status --timeout 30s --addr {}", env!("CARGO_BIN_EXE_nodegate"), agent.address());
+            format!("{} status --timeout 30s --addr {}", programs::agent().display(), agent.address());
         let mut script = Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env_remove("NO_COLOR").envs(env.iter().copied());
         let output = script.stdin(Stdio::null()).output().unwrap();
@@ -309,9 +282,9 @@ fn colour_is_for_terminals_that_want_it() {
 
 #[test]
 fn help_tells_of_both() {
-    let help = told(nodegate(&["--help"], &[]));
+    let help = told(run(&["--help"], &[]));
     help.says(0, &["status", "--node-name", "nodegate status"]);
-    let help = told(nodegate(&["status", "--help"], &[]));
+    let help = told(run(&["status", "--help"], &[]));
     help.says(0, &["EXIT CODES", "WARNING", "--addr", "--timeout", "NODEGATE_METRICS_ADDR", "NO_COLOR"]);
     assert!(!help.out.contains("--node-name"));
 }

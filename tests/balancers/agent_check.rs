@@ -1,12 +1,12 @@
 //! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
 
 use crate::backend::Backend;
-use crate::haproxy::{Haproxy, ServerState};
 use crate::lab::Nodes;
 use crate::mode::Mode;
 use crate::site::{NODES, SERVICE_PORT};
-use crate::traffic::Traffic;
-use nodegate_testbed::poll::until;
+use crate::traffic::traffic;
+use nodegate_testbed::haproxy::{Haproxy, ServerState};
+use nodegate_testbed::waiting::until;
 use std::net::SocketAddr;
 
 const NODE: &str = NODES[0];
@@ -19,7 +19,7 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let nodes = Nodes::start();
-        let haproxy = Haproxy::start(&nodes.site, Mode::AgentCheck.configuration());
+        let haproxy = Haproxy::start(&nodes.site.configuration(Mode::AgentCheck.configuration()));
         let story = Self { nodes, haproxy };
         story.is_ready();
         story
@@ -77,7 +77,7 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
 #[test]
 fn a_404_is_a_third_state_of_haproxys() {
     let nodes = Nodes::start();
-    let haproxy = Haproxy::start(&nodes.site, Mode::DisableOn404.configuration());
+    let haproxy = Haproxy::start(&nodes.site.configuration(Mode::DisableOn404.configuration()));
     let story = Story { nodes, haproxy };
     let sees = |status: &'static str| {
         story.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
@@ -132,7 +132,7 @@ fn a_node_whose_port_has_changed_is_reached_there_after_a_reload() {
     story.haproxy.edit(&at(SERVICE_PORT), &at(SERVICE_PORT + 1));
     story.haproxy.reload();
     story.nodes.backends[0].stop();
-    let _traffic = Traffic::start(story.nodes.site.frontend());
+    let _traffic = traffic(story.nodes.site.frontend());
     until("a request at the new port", || (moved.connections() > 0).then_some(()));
     // And so it remains: the next dump has the new port.
     story.haproxy.reload();

@@ -1,8 +1,8 @@
 //! The documented configurations are valid, and they are the documented ones.
 
-use crate::haproxy;
 use crate::nginx;
 use crate::site::{Site, documented};
+use nodegate_testbed::haproxy;
 use std::fs;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

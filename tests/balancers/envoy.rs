@@ -3,10 +3,11 @@
 use crate::event::Event;
 use crate::lab::Nodes;
 use crate::site::{NODES, Site};
-use crate::traffic::{Traffic, ask};
-use nodegate_testbed::poll::until;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use crate::traffic::{ask, traffic};
+use nodegate_testbed::http;
+use nodegate_testbed::prober::Saw;
+use nodegate_testbed::waiting::until;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -39,15 +40,8 @@ impl Envoy {
     }
 
     fn healthy(&self) -> usize {
-        self.clusters().unwrap_or_default().matches("::health_flags::healthy").count()
-    }
-
-    fn clusters(&self) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(self.admin)?;
-        stream.write_all(b"GET /clusters HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
+        let clusters = http::get(self.admin, "/clusters");
+        clusters.map_or(0, |reply| reply.body.matches("::health_flags::healthy").count())
     }
 }
 
@@ -63,8 +57,8 @@ impl Drop for Envoy {
 fn events_under_load() {
     let mut nodes = Nodes::start();
     let _envoy = Envoy::start(&nodes.site, "envoy/nodes.yaml");
-    until("Envoy to answer", || ask(nodes.site.frontend()).ok());
-    let traffic = Traffic::start(nodes.site.frontend());
+    until("Envoy to answer", || matches!(ask(nodes.site.frontend()), Saw::Answer(..)).then_some(()));
+    let traffic = traffic(nodes.site.frontend());
     for event in [Event::Cordon, Event::Drain, Event::NotReady, Event::ApiOutage, Event::AgentRestart] {
         let outcome = event.play(&mut nodes, &traffic);
         eprintln!("Envoy, {}: {outcome}", event.name());
@@ -86,6 +80,6 @@ fn a_cordon_is_noticed_before_the_first_request() {
     eprintln!("Envoy without traffic: a cordon is noticed after {:.1} s", noticed.as_secs_f64());
     assert!(noticed < Duration::from_secs(5), "{noticed:?}");
     for _ in 0..20 {
-        assert_ne!(ask(nodes.site.frontend()).unwrap(), NODES[0]);
+        assert!(matches!(ask(nodes.site.frontend()), Saw::Answer(_, name) if name != NODES[0]));
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::lab::Nodes;
 use crate::site::NODES;
-use crate::traffic::{Held, Traffic};
-use nodegate_testbed::poll::until;
+use crate::traffic::{Held, failures, served};
+use nodegate_testbed::prober::Prober;
+use nodegate_testbed::waiting::until;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -57,20 +58,19 @@ impl Event {
     }
 
     /// Plays it under traffic, with a connection that stays, and undoes it.
-    pub(crate) fn play(self, nodes: &mut Nodes, traffic: &Traffic) -> Outcome {
+    pub(crate) fn play(self, nodes: &mut Nodes, traffic: &Prober) -> Outcome {
         nodes.wait_for_traffic();
         let mut held = Held::on(NODES[NODE], nodes.site.frontend());
         self.play_with(nodes, traffic, || held.works())
     }
 
     /// The same for a balancer that takes requests apart: no connection of a client's stays with one node.
-    pub(crate) fn play_new(self, nodes: &mut Nodes, traffic: &Traffic) -> Outcome {
+    pub(crate) fn play_new(self, nodes: &mut Nodes, traffic: &Prober) -> Outcome {
         nodes.wait_for_traffic();
         self.play_with(nodes, traffic, || true)
     }
 
-    fn play_with(self, nodes: &mut Nodes, traffic: &Traffic, existing: impl FnOnce() -> bool) -> Outcome {
-        let before = traffic.tally();
+    fn play_with(self, nodes: &mut Nodes, traffic: &Prober, existing: impl FnOnce() -> bool) -> Outcome {
         let begun = Instant::now();
         let left = self.happen(nodes);
         let left_after = left.then(|| {
@@ -80,10 +80,9 @@ impl Event {
         let existing_works = existing();
         self.end(nodes);
         nodes.wait_for_traffic();
-        let after = traffic.tally();
         Outcome {
-            requests: after.served.values().sum::<u64>() - before.served.values().sum::<u64>(),
-            failures: after.failures[before.failures.len()..].to_vec(),
+            requests: served(traffic, begun).values().sum(),
+            failures: failures(traffic, begun),
             left_after,
             existing_works,
         }

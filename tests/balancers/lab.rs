@@ -4,8 +4,8 @@ use crate::backend::Backend;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::Cluster;
-use nodegate_testbed::poll::until;
-use std::sync::{Condvar, Mutex, PoisonError};
+use nodegate_testbed::turns::{Turn, Turns};
+use nodegate_testbed::waiting::until;
 use std::time::Duration;
 
 /// Short, so that outages are, too; the Lease moves every second to match.
@@ -14,29 +14,7 @@ const STALE_AFTER: &str = "--stale-after=4s";
 const WARM: u64 = 10;
 
 /// How many stories are told at once: each has some fifteen processes and threads, and tells of times.
-const TURNS: usize = 2;
-
-static TAKEN: Mutex<usize> = Mutex::new(0);
-static GIVEN_BACK: Condvar = Condvar::new();
-
-/// The right to tell a story.
-struct Turn;
-
-impl Turn {
-    fn take() -> Self {
-        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = GIVEN_BACK.wait_while(taken, |taken| *taken >= TURNS);
-        *waiting.unwrap_or_else(PoisonError::into_inner) += 1;
-        Self
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        GIVEN_BACK.notify_one();
-    }
-}
+static TURNS: Turns = Turns::new(2);
 
 /// The nodes without a balancer.
 pub(crate) struct Nodes {
@@ -50,7 +28,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn start() -> Self {
-        let turn = Turn::take();
+        let turn = TURNS.take();
         let site = Site::new();
         let cluster = Cluster::with(|builder| {
             builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1))

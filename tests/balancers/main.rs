@@ -15,7 +15,6 @@ mod backend;
 mod configurations;
 mod envoy;
 mod event;
-mod haproxy;
 mod keepalived;
 mod lab;
 mod mode;

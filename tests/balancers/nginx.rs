@@ -3,11 +3,14 @@
 use crate::event::Event;
 use crate::lab::Nodes;
 use crate::site::{NODES, Site};
-use crate::traffic::{Traffic, ask};
-use nodegate_testbed::poll::until;
+use crate::traffic::{ask, failures, served, traffic};
+use nodegate_testbed::prober::Saw;
+use nodegate_testbed::programs::system;
+use nodegate_testbed::waiting::until;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 struct Nginx(Child);
 
@@ -15,7 +18,7 @@ impl Nginx {
     fn start(site: &Site, name: &str) -> Self {
         let mut command = command(site, name);
         let nginx = Self(command.args(["-g", "daemon off; master_process off;"]).spawn().unwrap());
-        until("nginx to answer", || ask(site.frontend()).ok());
+        until("nginx to answer", || matches!(ask(site.frontend()), Saw::Answer(..)).then_some(()));
         nginx
     }
 }
@@ -40,8 +43,7 @@ fn command(site: &Site, name: &str) -> Command {
         documented.display()
     );
     fs::write(&main, text).unwrap();
-    let mut command = Command::new("nginx");
-    command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+    let mut command = system("nginx");
     command.arg("-e").arg(site.dir().join("error.log")).arg("-c").arg(main);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
@@ -58,7 +60,7 @@ pub(crate) fn check(site: &Site, name: &str) -> Result<(), String> {
 fn a_passive_check_sees_what_the_agent_says() {
     let mut nodes = Nodes::start();
     let _nginx = Nginx::start(&nodes.site, "nginx/doors.conf");
-    let traffic = Traffic::start(nodes.site.frontend());
+    let traffic = traffic(nodes.site.frontend());
     for event in [Event::Cordon, Event::Drain, Event::NotReady] {
         let outcome = event.play_new(&mut nodes, &traffic);
         eprintln!("nginx, {}: {outcome}", event.name());
@@ -67,12 +69,10 @@ fn a_passive_check_sees_what_the_agent_says() {
     // What passive checks are made for: a service that is suddenly gone, on a node that is ready.
     nodes.wait_for_traffic();
     nodes.backends[0].stop();
-    let before = traffic.tally();
+    let gone = Instant::now();
     until("the others to take over", || {
-        let now = traffic.tally();
-        let grew =
-            |name: &str| now.served.get(name) > before.served.get(name).map(|count| count + 20).as_ref();
-        NODES[1..].iter().all(|name| grew(name)).then_some(())
+        let served = served(&traffic, gone);
+        NODES[1..].iter().all(|name| served.get(*name) > Some(&20)).then_some(())
     });
-    assert_eq!(traffic.tally().failures, before.failures);
+    assert_eq!(failures(&traffic, gone), [] as [String; 0]);
 }

@@ -1,20 +1,20 @@
 //! Every way of asking, under traffic.
 
 use crate::event::{Event, Outcome};
-use crate::haproxy::Haproxy;
 use crate::lab::Nodes;
 use crate::mode::Mode;
-use crate::traffic::Traffic;
+use crate::traffic::traffic;
+use nodegate_testbed::haproxy::Haproxy;
 
 fn play(mode: Mode, events: &[Event], mut told: impl FnMut(Event, &Outcome)) {
     let mut nodes = Nodes::start();
-    let _haproxy = Haproxy::start(&nodes.site, mode.configuration());
-    let traffic = Traffic::start(nodes.site.frontend());
+    let _haproxy = Haproxy::start(&nodes.site.configuration(mode.configuration()));
+    let mut traffic = traffic(nodes.site.frontend());
     for &event in events {
         let outcome = event.play(&mut nodes, &traffic);
         told(event, &outcome);
     }
-    drop(traffic);
+    traffic.stop();
 }
 
 /// The promise: whatever happens, no client notices, and an outage of the API empties no pool. What broke it.

@@ -1,87 +1,47 @@
 //! Clients: constant traffic with a new connection for each request, and connections that stay.
 
 use crate::backend::HOLD;
+use nodegate_testbed::http::{self, Reply};
+use nodegate_testbed::prober::{Prober, Saw, exchange};
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const CLIENTS: usize = 4;
-/// Of each client; together about a hundred requests a second, enough to show a gap of a few milliseconds.
-const PAUSE: Duration = Duration::from_millis(40);
+const CLIENTS: u32 = 4;
+/// Enough to show a gap of some milliseconds.
+const REQUESTS_A_SECOND: u32 = 100;
 /// Far more than a request takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Traffic {
-    shared: Arc<Shared>,
-    clients: Vec<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    stop: AtomicBool,
-    tally: Mutex<Tally>,
-}
-
-/// What came of the requests so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) served: HashMap<String, u64>,
-    pub(crate) failures: Vec<String>,
-}
-
-impl Traffic {
-    pub(crate) fn start(to: SocketAddr) -> Self {
-        let shared = Arc::new(Shared::default());
-        let client = |_| {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                while !shared.stop.load(Ordering::Relaxed) {
-                    let answer = ask(to);
-                    let mut tally = shared.tally.lock().unwrap();
-                    match answer {
-                        Ok(name) => *tally.served.entry(name).or_default() += 1,
-                        Err(error) => tally.failures.push(error.to_string()),
-                    }
-                    drop(tally);
-                    thread::sleep(PAUSE);
-                }
-            })
-        };
-        Self { clients: (0..CLIENTS).map(client).collect(), shared }
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        self.shared.tally.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Traffic {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        self.clients.drain(..).for_each(|client| drop(client.join()));
-    }
+/// Constant traffic, a new connection for each request; the names of the nodes that answered are kept.
+pub(crate) fn traffic(to: SocketAddr) -> Prober {
+    Prober::start(to, ask, REQUESTS_A_SECOND, CLIENTS)
 }
 
 /// Asks once, on a new connection; gives the name of the node that answered.
-pub(crate) fn ask(to: SocketAddr) -> io::Result<String> {
-    let mut stream = connect(to)?;
-    stream.write_all(b"GET / HTTP/1.0\r\nhost: x\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    match text.split_once("\r\n\r\n") {
-        Some((head, name)) if head.contains(" 200 ") && !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(io::Error::other(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
-    }
+pub(crate) fn ask(to: SocketAddr) -> Saw {
+    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", PATIENCE, |text| match Reply::parse(text) {
+        Some(Reply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
+        _ => Some(Saw::Failed(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
+    })
 }
 
-fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
+/// How many answers each node has given since then.
+pub(crate) fn served(traffic: &Prober, since: Instant) -> HashMap<String, u64> {
+    let mut served = HashMap::new();
+    for probe in traffic.answered_since(since) {
+        if let Saw::Answer(_, name) = probe.saw {
+            *served.entry(name).or_default() += 1;
+        }
+    }
+    served
+}
+
+/// What has failed since then, and how.
+pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
+    let failed = traffic.failed().into_iter().filter(|probe| probe.answered >= since);
+    failed.map(|probe| probe.told()).collect()
 }
 
 /// A connection that stays.
@@ -93,7 +53,7 @@ impl Held {
     /// Opens connections until one leads to `node`.
     pub(crate) fn on(node: &str, to: SocketAddr) -> Self {
         for _ in 0..100 {
-            let mut held = Self { lines: BufReader::new(connect(to).unwrap()) };
+            let mut held = Self { lines: BufReader::new(http::connect(to).unwrap()) };
             if held.says(HOLD).is_ok_and(|name| name == node) {
                 return held;
             }

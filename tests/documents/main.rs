@@ -15,4 +15,5 @@ mod docs;
 mod man;
 mod manifests;
 mod prometheus;
+mod running_demo;
 mod tools;

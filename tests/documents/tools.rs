@@ -1,13 +1,15 @@
 //! hack/install-tools, with stand-ins for apt-get and kubectl.
 //!
-//! It is in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
+//! It is in a mount namespace that nobody else sees, so it needs root.
 
+use nodegate_testbed::programs::needs_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// How it ended, and what it said on stderr, on a machine whose /usr/sbin is empty and which has these programs.
 fn install(tool: &str, programs: &[(&str, &str)], before: &str) -> (bool, String) {
+    needs_root("a mount namespace");
     let stands_in = tempfile::tempdir().unwrap();
     for (name, script) in programs {
         let file = stands_in.path().join(name);

@@ -13,3 +13,11 @@
 mod herd;
 mod scale;
 mod soak;
+
+/// What `make` was told about a long run; an empty variable is one that is not set.
+fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name}={text}")),
+        _ => default,
+    }
+}

@@ -1,7 +1,7 @@
 //! Finding and reaching something by host and port.
 
 use hickory_resolver::{ResolverBuilder, TokioResolver};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::Reason;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -23,23 +23,24 @@ pub(crate) struct Connector {
     to: HostPort,
 }
 
-/// Why there was no connection; the text is the check's reason.
-#[derive(Debug, thiserror::Error)]
+/// Why there was no connection.
+#[derive(Debug)]
 pub enum ConnectError {
     /// The name has no address, or the resolver is stuck.
-    #[error("NameNotResolved: {0}")]
     Name(String),
     /// Nothing listens.
-    #[error("ConnectionRefused")]
     Refused,
     /// Anything else that the kernel said.
-    #[error("ConnectionFailed: {0}")]
     Io(io::Error),
 }
 
-impl From<ConnectError> for Outcome {
+impl From<ConnectError> for Reason {
     fn from(error: ConnectError) -> Self {
-        Self::Fail(error.to_string())
+        match error {
+            ConnectError::Name(why) => Self::new("NameNotResolved").detail(why),
+            ConnectError::Refused => Self::new("ConnectionRefused"),
+            ConnectError::Io(error) => Self::new("ConnectionFailed").detail(error),
+        }
     }
 }
 

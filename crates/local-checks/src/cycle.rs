@@ -4,7 +4,7 @@ use crate::probe::Probe;
 use crate::timing::Timing;
 use futures::FutureExt;
 use nodegate_readiness::{
-    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict, reason,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Reason, Timeline, Verdict,
 };
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -94,9 +94,9 @@ impl Cycle {
         // The call itself is inside too: a probe may panic before it gives its future.
         let run = AssertUnwindSafe(async { self.probe.run().await }).catch_unwind();
         match timeout(limit, run).await {
-            Ok(Ok(outcome)) => clean(outcome),
-            Ok(Err(_)) => Outcome::Fail("Panicked".to_owned()),
-            Err(_) => Outcome::Fail(format!("Timeout after {}", humantime::format_duration(limit))),
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Outcome::fail("Panicked"),
+            Err(_) => Outcome::Fail(timeout_reason(limit)),
         }
     }
 
@@ -108,8 +108,12 @@ impl Cycle {
         }
         match outcome {
             Outcome::Pass => tracing::info!(check = self.name, "local check passes"),
-            Outcome::Draining(reason) => tracing::info!(check = self.name, reason, "local check drains"),
-            Outcome::Fail(reason) => tracing::warn!(check = self.name, reason, "local check fails"),
+            Outcome::Draining(reason) => {
+                tracing::info!(check = self.name, reason = reason.as_str(), "local check drains");
+            }
+            Outcome::Fail(reason) => {
+                tracing::warn!(check = self.name, reason = reason.as_str(), "local check fails");
+            }
         }
     }
 
@@ -132,10 +136,7 @@ fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
-pub(crate) fn clean(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Pass => Outcome::Pass,
-        Outcome::Draining(text) => Outcome::Draining(reason::clean(text)),
-        Outcome::Fail(text) => Outcome::Fail(reason::clean(text)),
-    }
+/// The reason of what took longer than this.
+pub(crate) fn timeout_reason(limit: Duration) -> Reason {
+    Reason::new("Timeout").counting("after", humantime::format_duration(limit))
 }

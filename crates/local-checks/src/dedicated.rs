@@ -1,6 +1,6 @@
 //! Calls into the kernel that can't be cancelled, at most one at a time for each check.
 
-use nodegate_readiness::Outcome;
+use nodegate_readiness::Reason;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -20,22 +20,23 @@ pub struct Dedicated {
 }
 
 /// Why a blocking call gave no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum NoAnswer {
     /// An earlier call has been stuck for this long, and no second one was started.
-    #[error("Hung for {}s", .0.as_secs())]
     Hung(Duration),
     /// The call panicked.
-    #[error("Panicked")]
     Panicked,
     /// No thread could be started.
-    #[error("NoThread: {0}")]
     NoThread(std::io::Error),
 }
 
-impl From<NoAnswer> for Outcome {
+impl From<NoAnswer> for Reason {
     fn from(why: NoAnswer) -> Self {
-        Self::Fail(why.to_string())
+        match why {
+            NoAnswer::Hung(time) => Self::new("Hung").counting("for", format_args!("{}s", time.as_secs())),
+            NoAnswer::Panicked => Self::new("Panicked"),
+            NoAnswer::NoThread(error) => Self::new("NoThread").detail(error),
+        }
     }
 }
 
@@ -123,14 +124,15 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_told_and_the_next_call_runs() {
         let dedicated = Dedicated::new("panics");
-        let outcome = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
-        assert_eq!(Outcome::from(outcome), Outcome::Fail("Panicked".to_owned()));
+        let why = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
+        assert_eq!(Reason::from(why), Reason::new("Panicked"));
         assert_eq!(dedicated.run(|| 7).await.unwrap(), 7);
         assert_eq!(dedicated.run(|| 8).await.unwrap(), 8);
     }
 
     #[test]
     fn the_reason_says_for_how_long() {
-        assert_eq!(NoAnswer::Hung(Duration::from_millis(35_900)).to_string(), "Hung for 35s");
+        let hung = Reason::from(NoAnswer::Hung(Duration::from_millis(35_900)));
+        assert_eq!(hung.as_str(), "Hung for 35s");
     }
 }

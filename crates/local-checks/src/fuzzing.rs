@@ -5,13 +5,7 @@ pub use crate::checks::kube_proxy::fuzzing as kube_proxy;
 pub use crate::checks::network::fuzzing as network;
 
 use crate::mounts::{Mount, MountTable};
-use nodegate_readiness::Outcome;
 use std::path::{Path, PathBuf};
-
-/// What becomes of any outcome before it is shown.
-pub fn shown(outcome: Outcome) -> Outcome {
-    crate::cycle::clean(outcome)
-}
 
 /// A line of a mount table as understood.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::Reason;
 use std::error::Error as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -42,32 +42,38 @@ pub struct Reply {
 }
 
 /// Why there was no answer; the text is the check's reason.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum HttpError {
     /// There is no connection.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(ConnectError),
     /// The other side broke the connection off.
-    #[error("ConnectionReset")]
     Reset,
     /// The other side closed the connection before its answer was complete.
-    #[error("ConnectionClosed")]
     Closed,
     /// More headers than are read.
-    #[error("HeadersTooLarge")]
     HeadersTooLarge,
     /// What came is not HTTP/1.
-    #[error("MalformedResponse")]
     Malformed,
     /// Anything else that the kernel said.
-    #[error("ConnectionFailed: {0}")]
     Io(io::Error),
 }
 
-impl From<HttpError> for Outcome {
+impl From<HttpError> for Reason {
     fn from(error: HttpError) -> Self {
-        Self::Fail(error.to_string())
+        match error {
+            HttpError::Connect(error) => error.into(),
+            HttpError::Reset => Self::new("ConnectionReset"),
+            HttpError::Closed => Self::new("ConnectionClosed"),
+            HttpError::HeadersTooLarge => Self::new("HeadersTooLarge"),
+            HttpError::Malformed => Self::new("MalformedResponse"),
+            HttpError::Io(error) => Self::new("ConnectionFailed").detail(error),
+        }
     }
+}
+
+/// The reason of an answer with a status that is none of those wanted.
+pub(crate) fn status_reason(status: StatusCode) -> Reason {
+    Reason::new("HTTP").status(status.as_u16())
 }
 
 // === impl Prober ===
@@ -144,6 +150,12 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpE
 }
 
 // === impl HttpError ===
+
+impl From<ConnectError> for HttpError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
 
 impl From<io::Error> for HttpError {
     fn from(error: io::Error) -> Self {

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use kube::Error;
 use kube::api::{Api, WatchEvent, WatchParams};
 use nodegate_kube_follow::fuzzing::client;
+pub use nodegate_kube_follow::fuzzing::scan;
 use nodegate_readiness::{EndpointSlice, NodeFacts};
 
 /// The facts of a Node that the API server answered a GET with.

@@ -9,7 +9,7 @@ use kube::api::GetParams;
 use kube::{Api, Client};
 use nodegate_kube_follow::{Backoff, StaticCredentials, connect};
 use nodegate_readiness::Moment;
-use nodegate_readiness::beats::BEAT;
+use nodegate_readiness::liveness::REPORT_EVERY;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Receiver;
@@ -78,7 +78,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
     };
     loop {
         let now = guard.proof.now();
-        watch.beats.watch(now);
+        watch.liveness.report_watch(now);
         guard.hurried &= watch.board.freshness(now).stale;
         let pause = match guard.due() {
             Some(due) if due <= now => {
@@ -90,7 +90,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
             None => guard.ask_after,
         };
         tokio::select! {
-            () = tokio::time::sleep(pause.min(BEAT)) => {}
+            () = tokio::time::sleep(pause.min(REPORT_EVERY)) => {}
             () = guard.proof.thawed.notified() => guard.hurry(),
         }
     }

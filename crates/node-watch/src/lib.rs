@@ -23,7 +23,7 @@ pub use objects::node_facts;
 
 use first_list::FirstList;
 use futures::future::join_all;
-use nodegate_readiness::{Beats, Board, Timeline};
+use nodegate_readiness::{Board, Liveness, Timeline};
 use proof::Proof;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct NodeWatch {
     /// Turns instants into moments.
     pub timeline: Timeline,
     /// Where the guard says that it is alive.
-    pub beats: Arc<Beats>,
+    pub liveness: Arc<Liveness>,
     /// What is counted.
     pub metrics: Arc<WatchMetrics>,
 }

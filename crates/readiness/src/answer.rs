@@ -2,6 +2,7 @@
 
 use crate::check::{CheckReport, Verdict, verdict};
 use crate::moment::Moment;
+use crate::reason::Reason;
 use bytes::Bytes;
 use serde::Serialize;
 use std::time::Duration;
@@ -88,7 +89,7 @@ impl<'a> CheckBody<'a> {
             name: &report.name,
             passed: report.outcome.passed(),
             stale: report.stale,
-            reason: report.outcome.reason(),
+            reason: report.outcome.reason().map(Reason::as_str),
             duration_ms: report.duration.as_millis(),
         }
     }
@@ -115,7 +116,7 @@ mod tests {
             ready.body,
             r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#
         );
-        let fail = Outcome::Fail("KubeletNotReady".to_owned());
+        let fail = Outcome::fail("KubeletNotReady");
         let not_ready = Reply::render(&[report("node_ready", fail, false)], None);
         assert_eq!(
             not_ready.body,
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn draining_shows_only_to_callers_that_opted_in() {
-        let reports = [report("node_ready", Outcome::Draining("Unschedulable".to_owned()), false)];
+        let reports = [report("node_ready", Outcome::Draining(Reason::new("Unschedulable")), false)];
         let plain = Reply::render(&reports, None);
         assert_eq!(plain.status, 503);
         assert!(plain.body.starts_with(br#"{"status":"not-ready""#));
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn text_from_a_request_or_the_api_is_escaped() {
-        let fail = Outcome::Fail("Unknown check: \"<\u{0}\n".to_owned());
+        let fail = Outcome::Fail(Reason::new("Unknown check").detail("\"<\u{0}\n"));
         let reply = Reply::render(&[report("\"<\u{0}\n", fail, false)], None);
         let value: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(value["checks"][0]["name"], "\"<\u{0}\n");

@@ -11,6 +11,7 @@ use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::moment::{AtomicMoment, Moment};
 use crate::query::{BadQuery, CheckRef, Query};
+use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
@@ -45,7 +46,7 @@ pub struct Board {
 struct Writer {
     open: bool,
     flips: Flips,
-    last_reasons: BTreeMap<CheckId, String>,
+    last_reasons: BTreeMap<CheckId, Reason>,
 }
 
 /// What readers see: one state, and the answers that follow from it.
@@ -216,7 +217,7 @@ impl Board {
     }
 
     /// The reason with which a check last failed, even if it passes now.
-    pub fn last_reason(&self, id: CheckId) -> Option<String> {
+    pub fn last_reason(&self, id: CheckId) -> Option<Reason> {
         self.write().last_reasons.get(&id).cloned()
     }
 
@@ -303,7 +304,7 @@ impl Board {
             let report = self.report_one(state, &CheckRef::Known(id), stale, now);
             let runs = self.catalog.local(id).is_none() || state.local_result(&self.catalog, id).is_some();
             if let (true, Some(reason)) = (runs, report.outcome.reason()) {
-                writer.last_reasons.insert(id, reason.to_owned());
+                writer.last_reasons.insert(id, reason.clone());
             }
         }
         if !writer.open || self.node_name.is_none() {
@@ -368,12 +369,12 @@ pub const NODE_NAME_MISSING: &str = "NODE_NAME is not set: nodegate can't tell w
      Downward API (env NODE_NAME with valueFrom.fieldRef.fieldPath: spec.nodeName) or give --node-name";
 
 /// The verdict of all reports, and the reason of the one that decides.
-pub fn why(reports: &[CheckReport]) -> (Verdict, String) {
+pub fn why(reports: &[CheckReport]) -> (Verdict, Reason) {
     let verdict = verdict(reports);
     let decides = reports.iter().find(|report| report.outcome.verdict() == verdict);
     let reason = decides.and_then(|report| report.outcome.reason());
     let open = if reports.iter().any(|report| report.stale) { CACHE_STALE } else { RECOVERED };
-    (verdict, reason.unwrap_or(open).to_owned())
+    (verdict, reason.cloned().unwrap_or_else(|| Reason::new(open)))
 }
 
 impl Rendered {

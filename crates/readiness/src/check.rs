@@ -1,6 +1,7 @@
 //! Checks: their names, what one of them found, and how several make a verdict.
 
 use crate::moment::Moment;
+use crate::reason::Reason;
 use crate::service::ServiceName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -53,12 +54,24 @@ pub enum Outcome {
     /// All is well.
     Pass,
     /// Healthy, but being taken out, and why.
-    Draining(String),
+    Draining(Reason),
     /// Not healthy, and why.
-    Fail(String),
+    Fail(Reason),
+}
+
+/// Without a reason all is well.
+impl From<Option<Reason>> for Outcome {
+    fn from(reason: Option<Reason>) -> Self {
+        reason.map_or(Self::Pass, Self::Fail)
+    }
 }
 
 impl Outcome {
+    /// Not healthy, for a reason that is told by its code alone.
+    pub fn fail(code: &'static str) -> Self {
+        Self::Fail(Reason::new(code))
+    }
+
     /// The verdict of this outcome alone.
     pub fn verdict(&self) -> Verdict {
         match self {
@@ -74,7 +87,7 @@ impl Outcome {
     }
 
     /// Why it did not pass.
-    pub fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Pass => None,
             Self::Draining(reason) | Self::Fail(reason) => Some(reason),

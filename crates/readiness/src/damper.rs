@@ -46,9 +46,10 @@ impl Damper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reason::Reason;
 
     fn fail(reason: &str) -> Outcome {
-        Outcome::Fail(reason.to_owned())
+        Outcome::Fail(Reason::new(reason))
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The signals by which an operator or a controller says that a Node is being taken out of service.
 
 use crate::facts::NodeFacts;
+use crate::reason::Reason;
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,14 +29,14 @@ pub enum DrainSignal {
 
 impl DrainSignal {
     /// The reason given while `facts` carry this signal.
-    fn reason(&self, facts: &NodeFacts) -> Option<String> {
+    fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         match self {
-            Self::Unschedulable => facts.unschedulable.then(|| "Unschedulable".to_owned()),
-            Self::Deleting => facts.deleting.then(|| "Deleting".to_owned()),
-            Self::Taint(key) => facts.taints.contains(key).then(|| format!("Taint:{key}")),
+            Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
+            Self::Deleting => facts.deleting.then(|| Reason::new("Deleting")),
+            Self::Taint(key) => facts.taints.contains(key).then(|| Reason::new("Taint").key(key)),
             Self::Label(key) if !facts.labels.contains(key) => None,
-            Self::Label(key) if key == EXCLUDE_LABEL => Some("ExcludedFromLoadBalancers".to_owned()),
-            Self::Label(key) => Some(format!("Label:{key}")),
+            Self::Label(key) if key == EXCLUDE_LABEL => Some(Reason::new("ExcludedFromLoadBalancers")),
+            Self::Label(key) => Some(Reason::new("Label").key(key)),
         }
     }
 }
@@ -86,7 +87,7 @@ pub struct DrainSignals(Vec<DrainSignal>);
 
 impl DrainSignals {
     /// The reason of the first signal that `facts` carry.
-    pub fn reason(&self, facts: &NodeFacts) -> Option<String> {
+    pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         self.0.iter().find_map(|signal| signal.reason(facts))
     }
 }

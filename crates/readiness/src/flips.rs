@@ -1,6 +1,7 @@
 //! Changes of verdict, the last fifty of them remembered.
 
 use crate::check::Verdict;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +19,7 @@ pub struct Flip {
     /// The verdict after.
     pub to: Verdict,
     /// Why: the reason of the check that decides, `CacheStale` for failing open, `Recovered` for a pass.
-    pub reason: String,
+    pub reason: Reason,
 }
 
 /// The reason of a flip to ready.
@@ -33,7 +34,7 @@ pub struct Flips {
 
 impl Flips {
     /// Takes the verdict of a new state; gives the flip if it is one. The very first verdict flips nothing.
-    pub fn observe(&mut self, to: Verdict, reason: String, wall: SystemTime) -> Option<Flip> {
+    pub fn observe(&mut self, to: Verdict, reason: Reason, wall: SystemTime) -> Option<Flip> {
         let from = self.last.replace(to)?;
         if from == to {
             return None;

@@ -5,13 +5,13 @@
 
 pub mod age;
 pub mod answer;
-pub mod beats;
 pub mod board;
 pub mod check;
 pub mod damper;
 pub mod drain;
 pub mod facts;
 pub mod flips;
+pub mod liveness;
 pub mod moment;
 pub mod query;
 pub mod reason;
@@ -24,15 +24,16 @@ pub mod status;
 
 pub use age::Age;
 pub use answer::{Answer, Reply};
-pub use beats::{Beats, Stuck};
 pub use board::{Board, Freshness, Lookup, Published};
 pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
 pub use facts::{Condition, ConditionStatus, Node, NodeFacts};
 pub use flips::Flip;
+pub use liveness::{Liveness, Stuck};
 pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
+pub use reason::Reason;
 pub use rules::{ConditionRule, ConditionRules, OnStale, Policy};
 pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
 pub use stamp::Stamp;

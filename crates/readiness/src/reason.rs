@@ -1,14 +1,177 @@
-//! Reasons hold text from the outside: the API's, a program's, a container runtime's.
+//! Why a check does not pass.
 
-/// The longest reason that is kept, in bytes. Each rendered answer and each remembered flip holds reasons.
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+
+/// The longest reason that is kept, in bytes. Each rendered answer and each remembered flip holds reasons, and they hold
+/// text from the outside: the API's, a program's, a container runtime's.
 pub const MAX_REASON: usize = 256;
+
+/// The sign that something was cut.
+const CUT: char = '…';
+
+/// Why a check does not pass: a code of one word as Kubernetes' conditions have it, names that are among few, and a detail
+/// for people. Its text is one line, no longer than [`MAX_REASON`] and the sign that something was cut.
+///
+/// ```
+/// # use nodegate_readiness::Reason;
+/// let reason = Reason::new("NetworkReady").name("NetworkPluginNotReady").detail("cni plugin not initialized");
+/// assert_eq!(reason.as_str(), "NetworkReady: NetworkPluginNotReady: cni plugin not initialized");
+/// assert_eq!(reason.code(), "NetworkReady");
+/// assert_eq!(reason.label(), "NetworkReady: NetworkPluginNotReady");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reason {
+    text: String,
+    /// How much of the text is the code.
+    code: usize,
+    /// How much of it is the code with its names.
+    named: usize,
+    /// Whether an amount follows them.
+    counts: bool,
+}
+
+impl Reason {
+    /// A code that speaks for itself.
+    pub fn new(code: impl Into<String>) -> Self {
+        let text = clean(code.into());
+        Self { code: text.len(), named: text.len(), counts: false, text }
+    }
+
+    /// `<code>:<key>`, the key of a taint or a label.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        self.named(":", key)
+    }
+
+    /// `<code> <status>`, a status that is one of few.
+    #[must_use]
+    pub fn status(self, status: impl Display) -> Self {
+        self.named(" ", status)
+    }
+
+    /// `<code>: <name>`, somebody else's name for what is wrong. One that is no word or begins with a number is a detail:
+    /// it may be another one each time.
+    #[must_use]
+    pub fn name(self, name: &str) -> Self {
+        if is_name(name) { self.named(": ", name) } else { self.detail(name) }
+    }
+
+    /// `<code>: <detail>`, anything that helps a person.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Display) -> Self {
+        self.push(": ", detail);
+        self
+    }
+
+    /// `<code> <word> <amount>`, such as `Timeout after 5s`.
+    #[must_use]
+    pub fn counting(self, word: &str, amount: impl Display) -> Self {
+        let mut reason = self.named(" ", word);
+        reason.counts = reason.named == reason.text.len();
+        reason.push(" ", amount);
+        reason
+    }
+
+    /// One more reason, after this one. The code of the first stands for all.
+    #[must_use]
+    pub fn and(mut self, separator: &str, other: &Self) -> Self {
+        self.push(separator, other);
+        self.named = self.code;
+        self.counts = false;
+        self
+    }
+
+    /// Several reasons in one; `None` if there are none.
+    pub fn join(reasons: impl IntoIterator<Item = Self>, separator: &str) -> Option<Self> {
+        reasons.into_iter().reduce(|all, next| all.and(separator, &next))
+    }
+
+    /// The reason in a text of another process, where its structure is lost: the words of the API, or of another agent.
+    /// Parts end with a colon; those of one word are names, and the first one that is a text is a detail with all that
+    /// follows. A text that counts ends its names before its first number.
+    pub fn parse(text: impl Into<String>) -> Self {
+        let text = clean(text.into());
+        let head = text.split(": ").next().unwrap_or_default();
+        let code = head.find([' ', ':']).unwrap_or(head.len());
+        let counted = amount(head).filter(|space| head.get(..*space) != Some("HTTP"));
+        let names = text.split(": ").skip(1).take_while(|part| is_name(part));
+        let named =
+            counted.unwrap_or_else(|| names.fold(head.len(), |end, name| end + ": ".len() + name.len()));
+        Self { code, named, counts: counted.is_some(), text }
+    }
+
+    /// What kind of reason it is.
+    pub fn code(&self) -> &str {
+        self.text.get(..self.code).unwrap_or_default()
+    }
+
+    /// The names after the code, without what joins them to it.
+    pub(crate) fn names(&self) -> &str {
+        let names = self.text.get(self.code..self.named).unwrap_or_default();
+        names.trim_start_matches([':', ' '])
+    }
+
+    /// What metrics count it by: the code and its names, without amounts, addresses and whatever else may be another one
+    /// each time.
+    pub fn label(&self) -> Cow<'_, str> {
+        let names = self.text.get(..self.named).unwrap_or_default();
+        if self.counts { Cow::Owned(format!("{names} …")) } else { Cow::Borrowed(names) }
+    }
+
+    /// All of it, for people.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A name counts as one for as long as nothing but names came before it.
+    fn named(mut self, joined: &str, name: impl Display) -> Self {
+        let all_names = self.named == self.text.len() && !self.counts;
+        self.push(joined, name);
+        if all_names {
+            self.named = self.text.len();
+        }
+        self
+    }
+
+    fn push(&mut self, joined: &str, part: impl Display) {
+        self.text = clean(format!("{}{joined}{part}", self.text));
+        debug_assert!(self.text.len() <= MAX_REASON + CUT.len_utf8());
+        debug_assert!(self.code <= self.named && self.text.is_char_boundary(self.named));
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (code {:?}, label {:?})", self.text, self.code(), self.label())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::parse)
+    }
+}
 
 /// Makes text fit to be a reason: one line, and no longer than [`MAX_REASON`] (and the sign that something was cut).
 #[must_use]
 pub fn clean(mut text: String) -> String {
     if text.len() > MAX_REASON {
         text.truncate(text.floor_char_boundary(MAX_REASON));
-        text.push('…');
+        text.push(CUT);
     }
     if text.contains(char::is_control) {
         text = text.replace(char::is_control, " ");
@@ -16,10 +179,120 @@ pub fn clean(mut text: String) -> String {
     text
 }
 
+fn is_name(text: &str) -> bool {
+    !text.contains(' ') && !begins_with_digit(text)
+}
+
+/// The space before the first number of a text.
+fn amount(text: &str) -> Option<usize> {
+    let spaces = text.match_indices(' ').map(|(space, _)| space);
+    spaces.into_iter().find(|space| text.get(space + 1..).is_some_and(begins_with_digit))
+}
+
+fn begins_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Those of README.md and docs/checks.md.
+    #[test]
+    fn names_are_labels() {
+        for text in [
+            "Recovered",
+            "CacheStale",
+            "KubeletNotReady",
+            "NodeStatusUnknown",
+            "Ready=False",
+            "Ready=Unknown",
+            "ReadyConditionMissing",
+            "Unschedulable",
+            "Deleting",
+            "Taint:ToBeDeletedByClusterAutoscaler",
+            "Taint:node.kubernetes.io/out-of-service",
+            "Taint:example.com/1st",
+            "Label:example.com/out",
+            "ExcludedFromLoadBalancers",
+            "NodeNotFound",
+            "NoRecentResult",
+            "Panicked",
+            "DiskPressure: KubeletHasDiskPressure",
+            "ConnectionRefused",
+            "HTTP 503",
+            "ConnectionReset",
+            "ConnectionClosed",
+            "MalformedResponse",
+            "HeadersTooLarge",
+            "NodeNotEligible",
+            "NotSynced",
+            "MalformedJSON",
+            "RuntimeReady=False",
+            "NotAccepting: /run/containerd/containerd.sock",
+            "ConnectionRefused: /run/crio/crio.sock",
+            "PermissionDenied: /run/k3s/containerd/containerd.sock",
+            "NotCRIv1: /run/containerd/containerd.sock",
+            "MalformedAnswer",
+            "AnswerTooLarge",
+            "NoLocalEndpoints",
+        ] {
+            assert_eq!(Reason::parse(text).label(), text);
+        }
+    }
+
+    #[test]
+    fn counts_and_details_are_not() {
+        for (text, label) in [
+            ("Timeout after 5s", "Timeout after …"),
+            ("Timeout after 3s 750ms", "Timeout after …"),
+            ("Hung for 35s", "Hung for …"),
+            ("NotSynced: IPv6 for 73s", "NotSynced"),
+            ("NotSynced for 73s", "NotSynced for …"),
+            ("Stale: last updated 300s ago", "Stale"),
+            ("NameNotResolved: a.example (no such host)", "NameNotResolved"),
+            ("ConnectionFailed: No route to host (os error 113)", "ConnectionFailed"),
+            (
+                "NetworkReady: NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized",
+                "NetworkReady: NetworkPluginNotReady",
+            ),
+            ("RuntimeReady: not reported", "RuntimeReady"),
+            ("NoSocket: none of /run/crio/crio.sock, /run/cri-dockerd.sock", "NoSocket"),
+            ("gRPC Unavailable: task 0af1 is gone", "gRPC Unavailable"),
+            ("FilesystemError: /var (ext4 /dev/sdb1): see dmesg", "FilesystemError"),
+            ("NothingToWatch: no disk under the watched paths", "NothingToWatch"),
+            ("/var/lib/kubelet: 4 % of bytes free, needs 10 %", "/var/lib/kubelet"),
+            ("/data: Timeout after 3s 750ms; /: 2 % of inodes free, needs 5 %", "/data"),
+            ("DNS: 10.0.0.2 no answer", "DNS"),
+            ("Gateway: 10.0.0.1 on eth0: stopped answering; DNS: 10.0.0.2 SERVFAIL", "Gateway"),
+            ("Some: 35s", "Some"),
+        ] {
+            assert_eq!(Reason::parse(text).label(), label, "{text}");
+        }
+    }
+
+    /// A text says the same as what it was made from.
+    #[test]
+    fn made_and_read() {
+        let gone = Reason::new("Timeout").counting("after", "3s 750ms");
+        for (made, code, names) in [
+            (Reason::new("KubeletNotReady"), "KubeletNotReady", ""),
+            (Reason::new("Taint").key("example.com/1st"), "Taint", "example.com/1st"),
+            (Reason::new("HTTP").status(503), "HTTP", "503"),
+            (Reason::new("gRPC").status("Unavailable").detail("task 0af1"), "gRPC", "Unavailable"),
+            (Reason::new("DiskPressure").name("Kubelet"), "DiskPressure", "Kubelet"),
+            (Reason::new("Some").name("35s"), "Some", ""),
+            (Reason::new("Some").detail("a text").name("word"), "Some", ""),
+            (Reason::new("Some").name("two words"), "Some", ""),
+            (gone.clone(), "Timeout", "after"),
+            (Reason::new("/data").detail(&gone).and("; ", &Reason::new("/").detail("full")), "/data", ""),
+            (Reason::new("A").name("B").and("; ", &Reason::new("C").name("D")), "A", ""),
+        ] {
+            assert_eq!((made.code(), made.names()), (code, names), "{made:?}");
+            assert_eq!(Reason::parse(made.as_str()), made);
+        }
+    }
 
     #[test]
     fn what_fits_is_left_as_it_is() {
@@ -28,12 +301,39 @@ mod tests {
         assert_eq!(clean("é".repeat(200)), format!("{}…", "é".repeat(128)));
     }
 
+    fn is_one_bounded_line(reason: &Reason) -> bool {
+        reason.as_str().len() <= MAX_REASON + CUT.len_utf8() && !reason.as_str().contains(char::is_control)
+    }
+
     proptest! {
         #[test]
-        fn anything_becomes_one_bounded_line(text in any::<String>(), times in 0_usize..100) {
-            let once = clean(text.repeat(times));
-            prop_assert!(once.len() <= MAX_REASON + '…'.len_utf8());
-            prop_assert!(!once.contains(char::is_control));
+        fn a_text_that_only_counts_is_one_label(before in "[A-Za-z]{1,9}( [a-z]{1,9}){0,3}", counts: [u32; 2]) {
+            prop_assume!(before != "HTTP");
+            let [one, other] = counts.map(|count| Reason::parse(format!("{before} {count}s ago")));
+            prop_assert_eq!(one.label(), other.label());
+        }
+
+        #[test]
+        fn any_text_is_one_bounded_line(text in any::<String>(), times in 0_usize..100) {
+            let reason = Reason::parse(text.repeat(times));
+            prop_assert!(is_one_bounded_line(&reason));
+            prop_assert!(reason.label().len() <= reason.as_str().len() + " …".len());
+            prop_assert!(reason.as_str().starts_with(reason.code()));
+            prop_assert_eq!(Reason::parse(reason.as_str()), reason);
+        }
+
+        #[test]
+        fn any_parts_are_one_bounded_line(parts in prop::collection::vec((0..5, any::<String>(), 0_usize..100), 0..6)) {
+            let add = |reason: Reason, (way, text, times): (i32, String, usize)| match (way, text.repeat(times)) {
+                (0, text) => reason.key(&text),
+                (1, text) => reason.name(&text),
+                (2, text) => reason.detail(text),
+                (3, text) => reason.counting("for", text),
+                (_, text) => reason.and("; ", &Reason::new(text)),
+            };
+            let reason = parts.into_iter().fold(Reason::new("Code"), add);
+            prop_assert!(is_one_bounded_line(&reason) && reason.code() == "Code");
+            prop_assert!(reason.label().starts_with("Code"));
         }
     }
 }

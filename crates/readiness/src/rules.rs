@@ -3,6 +3,7 @@
 use crate::check::Outcome;
 use crate::drain::DrainSignals;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
+use crate::reason::Reason;
 use crate::service::{NO_LOCAL_ENDPOINTS, ServiceFacts};
 use std::fmt;
 use std::str::FromStr;
@@ -80,8 +81,8 @@ impl Policy {
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, self.on_stale, node) {
             (false, _, Node::Present(facts)) => self.fresh(facts),
-            (false, _, Node::Absent) => Outcome::Fail("NodeNotFound".to_owned()),
-            (true, OnStale::NotReady, _) => Outcome::Fail(CACHE_STALE.to_owned()),
+            (false, _, Node::Absent) => Outcome::fail("NodeNotFound"),
+            (true, OnStale::NotReady, _) => Outcome::fail(CACHE_STALE),
             (true, OnStale::KeepDrain, Node::Present(facts)) => self.draining(facts).unwrap_or(Outcome::Pass),
             // A Node that was never seen is a stale one: there is no truth yet to refuse traffic by.
             (true, _, _) | (false, _, Node::Unknown) => Outcome::Pass,
@@ -92,7 +93,7 @@ impl Policy {
     pub fn custom_conditions(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, node) {
             (false, Node::Present(facts)) => self.conditions.outcome(facts),
-            (true, _) if self.on_stale == OnStale::NotReady => Outcome::Fail(CACHE_STALE.to_owned()),
+            (true, _) if self.on_stale == OnStale::NotReady => Outcome::fail(CACHE_STALE),
             // An absent Node has no conditions; that it is absent is for node_ready to say.
             _ => Outcome::Pass,
         }
@@ -103,10 +104,8 @@ impl Policy {
     /// nothing was ever known gets the benefit of the doubt.
     pub fn service(&self, facts: Option<&ServiceFacts>, stale: bool) -> Outcome {
         match (stale, self.on_stale) {
-            (true, OnStale::NotReady) => Outcome::Fail(CACHE_STALE.to_owned()),
-            _ if facts.is_some_and(|facts| facts.local_endpoints == 0) => {
-                Outcome::Fail(NO_LOCAL_ENDPOINTS.to_owned())
-            }
+            (true, OnStale::NotReady) => Outcome::fail(CACHE_STALE),
+            _ if facts.is_some_and(|facts| facts.local_endpoints == 0) => Outcome::fail(NO_LOCAL_ENDPOINTS),
             _ => Outcome::Pass,
         }
     }
@@ -124,12 +123,12 @@ impl Policy {
     /// `NotReady` beats `Draining`, which beats `Ready`.
     fn fresh(&self, facts: &NodeFacts) -> Outcome {
         let Some(ready) = facts.condition("Ready") else {
-            return Outcome::Fail("ReadyConditionMissing".to_owned());
+            return Outcome::fail("ReadyConditionMissing");
         };
         match ready.status {
             ConditionStatus::True => self.draining(facts).unwrap_or(Outcome::Pass),
-            status if ready.reason.is_empty() => Outcome::Fail(format!("Ready={status}")),
-            _ => Outcome::Fail(ready.reason.clone()),
+            status if ready.reason.is_empty() => Outcome::Fail(Reason::new(format!("Ready={status}"))),
+            _ => Outcome::Fail(Reason::parse(ready.reason.as_str())),
         }
     }
 
@@ -155,12 +154,11 @@ impl ConditionRules {
         let broken = |rule: &ConditionRule| {
             let condition = facts.condition(&rule.kind)?;
             (condition.status == rule.fails_when).then(|| match condition.reason.as_str() {
-                "" => format!("{}={}", condition.kind, condition.status),
-                reason => format!("{}: {reason}", condition.kind),
+                "" => Reason::new(format!("{}={}", condition.kind, condition.status)),
+                reason => Reason::new(condition.kind.as_str()).name(reason),
             })
         };
-        let reasons: Vec<String> = self.0.iter().filter_map(broken).collect();
-        if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join(", ")) }
+        Reason::join(self.0.iter().filter_map(broken), ", ").into()
     }
 }
 

@@ -2,13 +2,16 @@
 
 use crate::age::Age;
 use crate::check::{NODE_READY, Verdict};
+use crate::reason::Reason;
 use crate::rules::CACHE_STALE;
 use crate::status::Status;
 
 /// What Kubernetes' words mean. Reasons that are not here, such as those of checks, speak for themselves.
-const MEANINGS: [(&str, &str); 9] = [
+const MEANINGS: [(&str, &str); 11] = [
     ("Unschedulable", "cordoned"),
     ("Deleting", "the Node object is being deleted"),
+    ("Taint:ToBeDeletedByClusterAutoscaler", "the cluster autoscaler removes it"),
+    ("Taint:karpenter.sh/disrupted", "Karpenter removes it"),
     ("ExcludedFromLoadBalancers", "labelled to be left out of load balancers"),
     ("NodeNotFound", "the cluster has no Node of this name"),
     ("NodeStatusUnknown", "the kubelet has stopped reporting"),
@@ -19,38 +22,34 @@ const MEANINGS: [(&str, &str); 9] = [
 ];
 
 /// What a reason means.
-fn meaning(reason: &str) -> Option<String> {
-    let known = MEANINGS.iter().find(|(known, _)| *known == reason).map(|(_, meaning)| (*meaning).to_owned());
-    known.or_else(|| match reason.split_once(':') {
-        Some(("Taint", "ToBeDeletedByClusterAutoscaler")) => {
-            Some("the cluster autoscaler removes it".to_owned())
-        }
-        Some(("Taint", "karpenter.sh/disrupted")) => Some("Karpenter removes it".to_owned()),
-        Some(("Taint", key)) => Some(format!("tainted with {key}")),
-        Some(("Label", key)) => Some(format!("labelled with {key}")),
+fn meaning(reason: &Reason) -> Option<String> {
+    let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
+    known.map(|(_, meaning)| (*meaning).to_owned()).or_else(|| match (reason.code(), reason.names()) {
+        ("Taint", key) => Some(format!("tainted with {key}")),
+        ("Label", key) => Some(format!("labelled with {key}")),
         _ => None,
     })
 }
 
 /// A reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
-pub fn explained(reason: &str) -> String {
-    meaning(reason).map_or_else(|| reason.to_owned(), |meaning| format!("{meaning} ({reason})"))
+pub fn explained(reason: &Reason) -> String {
+    meaning(reason).map_or_else(|| reason.to_string(), |meaning| format!("{meaning} ({reason})"))
 }
 
 impl Status {
     /// Why the verdict is what it is.
     pub fn why(&self) -> String {
-        let (verdict, reason) = match (self.verdict, self.reason.as_deref()) {
+        let (verdict, reason) = match (self.verdict, &self.reason) {
             (None, _) => return self.error.as_deref().unwrap_or("no verdict").to_owned(),
             (Some(Verdict::Ready), _) => return "may get new traffic".to_owned(),
-            (Some(verdict), reason) => (verdict, reason.unwrap_or_default()),
+            (Some(verdict), None) => return verdict.title().to_owned(),
+            (Some(verdict), Some(reason)) => (verdict, reason),
         };
-        let decides = self.checks.iter().find(|check| {
-            check.default && check.passed == Some(false) && check.reason.as_deref() == Some(reason)
-        });
+        let mut failed = self.checks.iter().filter(|check| check.default && check.passed == Some(false));
+        let decides = failed.find(|check| check.reason.as_ref() == Some(reason));
         match decides {
             Some(check) if check.name != NODE_READY => format!("{}: {}", check.name, explained(reason)),
-            _ if reason.is_empty() => verdict.title().to_owned(),
+            _ if reason.as_str().is_empty() => verdict.title().to_owned(),
             _ => explained(reason),
         }
     }
@@ -79,12 +78,14 @@ mod tests {
 
     #[test]
     fn reasons_are_explained() {
-        assert_eq!(explained("Unschedulable"), "cordoned (Unschedulable)");
-        assert_eq!(
-            explained("Taint:karpenter.sh/disrupted"),
-            "Karpenter removes it (Taint:karpenter.sh/disrupted)"
-        );
-        assert_eq!(explained("Label:a/b"), "labelled with a/b (Label:a/b)");
-        assert_eq!(explained("connection refused"), "connection refused");
+        for (text, sentence) in [
+            ("Unschedulable", "cordoned (Unschedulable)"),
+            ("Taint:karpenter.sh/disrupted", "Karpenter removes it (Taint:karpenter.sh/disrupted)"),
+            ("Taint:a/b", "tainted with a/b (Taint:a/b)"),
+            ("Label:a/b", "labelled with a/b (Label:a/b)"),
+            ("connection refused", "connection refused"),
+        ] {
+            assert_eq!(explained(&Reason::parse(text)), sentence);
+        }
     }
 }

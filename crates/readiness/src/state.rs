@@ -4,6 +4,7 @@ use crate::check::{Catalog, CheckId, CheckReport, Outcome, Source};
 use crate::facts::Node;
 use crate::moment::Moment;
 use crate::query::CheckRef;
+use crate::reason::Reason;
 use crate::rules::Policy;
 use crate::service::ServiceFacts;
 use std::time::Duration;
@@ -48,7 +49,7 @@ impl State {
         let id = match check {
             CheckRef::Known(id) => *id,
             CheckRef::Unknown(name) => {
-                let outcome = Outcome::Fail(format!("Unknown check: {name}"));
+                let outcome = Outcome::Fail(Reason::new("Unknown check").detail(name));
                 return CheckReport {
                     name: name.clone(),
                     outcome,
@@ -82,8 +83,8 @@ impl State {
                 (result.outcome.clone(), result.duration, result.good_until)
             }
             // Expired at once, so that the next request looks again.
-            Some(result) => (Outcome::Fail(NO_RECENT_RESULT.to_owned()), result.duration, now),
-            None => (Outcome::Fail(NO_RECENT_RESULT.to_owned()), Duration::ZERO, now),
+            Some(result) => (Outcome::fail(NO_RECENT_RESULT), result.duration, now),
+            None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
         };
         CheckReport { name: name.to_owned(), outcome, stale: false, duration, expires: Some(expires) }
     }

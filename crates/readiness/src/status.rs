@@ -5,6 +5,7 @@ use crate::check::{CheckId, Verdict};
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::moment::Moment;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub struct Status {
     pub verdict: Option<Verdict>,
     /// Why, if the verdict is not plainly ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// What is wrong with the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
@@ -72,10 +73,10 @@ pub struct CheckStatus {
     pub verdict: Option<Verdict>,
     /// Why it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// Why it last did not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_reason: Option<String>,
+    pub last_reason: Option<Reason>,
     /// The age of its result: of the background run, or of the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u128>,
@@ -133,7 +134,7 @@ impl CheckStatus {
             active,
             passed: active.then_some(report.outcome.passed()),
             verdict: active.then_some(report.outcome.verdict()),
-            reason: report.outcome.reason().filter(|_| active).map(str::to_owned),
+            reason: report.outcome.reason().filter(|_| active).cloned(),
             last_reason: board.last_reason(id),
             age_ms: age.as_ref().map(Duration::as_millis),
             duration_ms: report.duration.as_millis(),

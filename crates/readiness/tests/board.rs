@@ -5,7 +5,7 @@ use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
-    NodeFacts, OnStale, Outcome, Policy, Query, Reply, Verdict,
+    NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ impl Story {
 
     fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
         let flips = self.flips.lock().unwrap();
-        flips.iter().map(|flip| (flip.from, flip.to, flip.reason.clone())).collect()
+        flips.iter().map(|flip| (flip.from, flip.to, flip.reason.to_string())).collect()
     }
 }
 
@@ -158,7 +158,7 @@ fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue
     assert!(matches!(story.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)), "rendered ahead");
     story.board.prove(at(12));
     assert!(story.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
-    story.router(Outcome::Fail("HTTP 500".to_owned()), 12);
+    story.router(Outcome::Fail(Reason::new("HTTP").status(500)), 12);
     assert!(story.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
 }
 
@@ -167,7 +167,7 @@ fn a_default_check_that_drains_shows_in_the_verdict_and_not_ready_beats_it() {
     let story = Story::begin(Policy::default(), &["node_ready", "router"]);
     story.board.set_node(node(false), at(0), WALL);
     story.board.prove(at(0));
-    story.router(Outcome::Draining("NotEligible".to_owned()), 0);
+    story.router(Outcome::Draining(Reason::new("NotEligible")), 0);
     assert_eq!(story.ask("drain=404", 0).status, 404);
     let absent = Node::Absent;
     story.board.set_node(absent, at(1), WALL);
@@ -227,7 +227,7 @@ proptest! {
                 0 => story.board.set_node(node(true), at(second), WALL),
                 1 => story.board.set_node(node(false), at(second), WALL),
                 2 => story.board.prove(at(second)),
-                3 => story.router(Outcome::Fail("x".to_owned()), second),
+                3 => story.router(Outcome::fail("x"), second),
                 _ => story.board.tick(at(second), WALL),
             }
             let seen = story.ask(raw, second);

@@ -1,7 +1,7 @@
 //! The table of readiness rules, and properties that hold for every Node.
 
 use nodegate_readiness::{
-    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Verdict,
+    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Verdict,
 };
 use proptest::prelude::*;
 
@@ -21,11 +21,11 @@ fn not_ready(status: ConditionStatus, reason: &str) -> NodeFacts {
 }
 
 fn fail(reason: &str) -> Outcome {
-    Outcome::Fail(reason.to_owned())
+    Outcome::Fail(Reason::parse(reason))
 }
 
 fn draining(reason: &str) -> Outcome {
-    Outcome::Draining(reason.to_owned())
+    Outcome::Draining(Reason::parse(reason))
 }
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -138,7 +138,6 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
     let sets = (prop::collection::btree_set(taint, 0..3), prop::collection::btree_set(label, 0..3));
     (conditions, any::<bool>(), any::<bool>(), sets).prop_map(
         |(conditions, unschedulable, deleting, (taints, labels))| NodeFacts {
-            resource_version: String::new(),
             conditions,
             unschedulable,
             deleting,
@@ -164,7 +163,7 @@ proptest! {
         };
         prop_assert_eq!(outcome.verdict(), expected);
         prop_assert_eq!(outcome.reason().is_none(), expected == Verdict::Ready);
-        prop_assert!(outcome.reason() != Some(""), "a reason is never empty");
+        prop_assert!(outcome.reason().is_none_or(|reason| !reason.as_str().is_empty()), "a reason is never empty");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Route {
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
             "/status.json" => Self::Status,
-            _ if path.starts_with(SERVICES) => Self::Services,
+            _ if path.starts_with(SERVICES_PREFIX) => Self::Services,
             _ => Self::Other,
         }
     }
@@ -72,7 +72,7 @@ impl Route {
 }
 
 /// The prefix of the paths that answer for one Service.
-pub(crate) const SERVICES: &str = "/services/";
+pub(crate) const SERVICES_PREFIX: &str = "/services/";
 
 #[cfg(test)]
 mod tests {

@@ -1,47 +1,24 @@
 //! The agent as a child process, asked over its socket.
 
-use crate::poll::{DEADLINE, until};
-use crate::programs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use crate::http::{self, Reply};
+use crate::waiting::{until, until_or};
+use crate::{process, programs};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+
+/// What an agent is told unless its command says something else.
+const USUAL: [(&str, &str); 3] =
+    [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")];
 
 /// A running agent; killed when dropped.
 pub struct Agent {
     child: Child,
     address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
-}
-
-/// An answer.
-#[derive(Clone, Debug)]
-pub struct Reply {
-    /// The code of the status line.
-    pub status: u16,
-    /// Status line and headers.
-    pub head: String,
-    /// What follows the empty line.
-    pub body: String,
-}
-
-impl Reply {
-    /// The body, which must be JSON.
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// The reason of the first check.
-    pub fn reason(&self) -> Option<String> {
-        self.json()["checks"][0]["reason"].as_str().map(str::to_owned)
-    }
-
-    /// Whether the first check calls itself stale.
-    pub fn is_stale(&self) -> bool {
-        self.json()["checks"][0]["stale"] == true
-    }
 }
 
 impl Agent {
@@ -52,15 +29,31 @@ impl Agent {
         Self::launch(command)
     }
 
-    /// Starts a command that is an agent, with logs that this can follow.
+    /// Starts an agent without a cluster: it fails open, and local checks need none.
+    pub fn alone<S: AsRef<OsStr>>(args: &[S]) -> Self {
+        let mut command = Command::new(programs::agent());
+        command.args(args);
+        Self::launch_alone(command)
+    }
+
+    /// The same with a command that is an agent.
+    pub fn launch_alone(mut command: Command) -> Self {
+        command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
+        Self::launch(command)
+    }
+
+    /// Starts a command that is an agent, with logs that this can follow, and with no settings but the command's own.
     pub fn launch(mut command: Command) -> Self {
-        for (name, usual) in
-            [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")]
-        {
-            if !command.get_envs().any(|(set, _)| set == name) {
-                command.env(name, usual);
+        let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        let is_set = |name: &OsStr| set.iter().any(|set| set == name);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| !is_set(name)) {
+            let of_agent = name.to_str().is_some_and(|name| name.starts_with("NODEGATE_"));
+            // Credentials of a pod would come before those of the kubeconfig.
+            if of_agent || name == "RUST_LOG" || name == "KUBERNETES_SERVICE_HOST" {
+                command.env_remove(name);
             }
         }
+        command.envs(USUAL.into_iter().filter(|(name, _)| !is_set(name.as_ref())));
         let mut child =
             command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -93,19 +86,7 @@ impl Agent {
 
     /// Asks on a connection of its own.
     pub fn get(&self, path: &str) -> Reply {
-        self.raw(&format!("GET {path} HTTP/1.0\r\n\r\n"))
-    }
-
-    /// Sends bytes and reads until the agent closes.
-    pub fn raw(&self, request: &str) -> Reply {
-        let mut stream = TcpStream::connect(self.address).expect("the agent accepts");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        Reply { status, head: head.to_owned(), body: body.to_owned() }
+        http::get(self.address, path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log_text()))
     }
 
     /// Asks for the default checks.
@@ -115,19 +96,21 @@ impl Agent {
 
     /// Waits until `/health` is as described.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
-        let start = Instant::now();
-        loop {
-            let reply = self.health();
-            if wanted(&reply) {
-                return reply;
-            }
-            assert!(
-                start.elapsed() < DEADLINE,
-                "waited for {what}; last answer {reply:?}\n{}",
-                self.log_text()
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.wait_until("/health", what, wanted)
+    }
+
+    /// Waits until the answer to this path is as described.
+    pub fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
+        let last = std::cell::RefCell::new(None);
+        let attempt = || {
+            let reply = self.get(path);
+            let found = wanted(&reply);
+            last.replace(Some(reply.clone()));
+            found.then_some(reply)
+        };
+        until_or(attempt, || {
+            format!("waited for {what}; the last answer was {:?}\n{}", last.borrow(), self.log_text())
+        })
     }
 
     /// Waits for a 200 that is not stale.
@@ -138,6 +121,40 @@ impl Agent {
     /// Waits for a 503 with this reason.
     pub fn wait_reason(&self, reason: &str) -> Reply {
         self.wait_for(reason, |reply| reply.status == 503 && reply.reason().as_deref() == Some(reason))
+    }
+
+    /// Waits until this check passes.
+    pub fn wait_passes(&self, check: &str) -> Reply {
+        self.wait_check(check, "pass", |reply| reply.status == 200 && reply.reason().is_none())
+    }
+
+    /// Waits until this check fails for just this reason.
+    pub fn wait_fails(&self, check: &str, reason: &str) -> Reply {
+        self.wait_check(check, reason, |reply| {
+            reply.status == 503 && reply.reason().is_some_and(|found| found == reason)
+        })
+    }
+
+    /// Waits until this check fails for a reason that has this in it.
+    pub fn wait_fails_with(&self, check: &str, part: &str) -> Reply {
+        self.wait_check(check, part, |reply| {
+            reply.status == 503 && reply.reason().is_some_and(|found| found.contains(part))
+        })
+    }
+
+    fn wait_check(&self, check: &str, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
+        let reply = self.wait_until(&format!("/health?check={check}"), &format!("{check}: {what}"), wanted);
+        eprintln!("{}", reply.body);
+        reply
+    }
+
+    /// Waits for so many more runs of this check.
+    pub fn wait_runs(&self, check: &str, count: usize) {
+        let age = format!("nodegate_check_age_seconds{{check=\"{check}\"}}");
+        for _ in 0..count {
+            let before = std::time::Instant::now();
+            until("a run", || self.metric(&age).filter(|age| *age < before.elapsed().as_secs_f64()));
+        }
     }
 
     /// All that it has logged.
@@ -156,9 +173,16 @@ impl Agent {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
+    /// The values of all of a metric's series together.
+    pub fn metric_sum(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").body;
+        let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        send_signal(self.pid(), name);
+        process::signal(self.pid(), name);
     }
 
     /// Asks it to end, and waits for that.
@@ -174,10 +198,11 @@ impl Agent {
     }
 }
 
-/// Sends a signal, by its name.
-pub fn send_signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
-    assert!(status.success());
+/// Runs the program with this environment and no other; one that should not end runs for a minute at most.
+pub fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new("/usr/bin/timeout");
+    command.arg("60").arg(programs::agent()).args(args).env_clear().envs(env.iter().copied());
+    command.stdin(Stdio::null()).output().unwrap()
 }
 
 /// An agent that listens on all addresses is asked on loopback.

@@ -1,10 +1,9 @@
 //! A long cable between a load balancer and a node, each in a network namespace of its own: every packet takes its time.
 //! Needs root. Not every kernel has netem, but all have TUN devices.
 
-use crate::netns::{in_namespace, run};
+use crate::namespaces::Namespace;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -20,29 +19,26 @@ const MTU: usize = 2048;
 
 /// The cable; gone when dropped.
 pub struct Cable {
-    name: String,
+    balancer: Namespace,
+    node: Namespace,
     _relay: Runtime,
 }
 
 impl Cable {
     /// A cable on which a packet takes `delay` to the other end.
     pub fn start(delay: Duration) -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("ngc{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
         let relay =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let end = |part: &str, address: Ipv4Addr| {
-            let namespace = format!("{name}-{part}");
-            run(&format!("ip netns add {namespace}"));
-            run(&format!("ip -n {namespace} link set lo up"));
-            in_namespace(&namespace, || {
+        let (balancer_side, node_side) = (Namespace::new("balancer"), Namespace::new("node"));
+        let end = |namespace: &Namespace, address: Ipv4Addr| {
+            namespace.act(|| {
                 let _context = relay.enter();
                 let mask = Ipv4Addr::new(255, 255, 255, 0);
                 let tun = Tun::builder().name("eth0").address(address).netmask(mask).up().close_on_exec();
                 Arc::new(tun.build().unwrap().remove(0))
             })
         };
-        let (balancer, node) = (end("lb", BALANCER_IP), end("node", NODE_IP));
+        let (balancer, node) = (end(&balancer_side, BALANCER_IP), end(&node_side, NODE_IP));
         for (from, to) in [(balancer.clone(), node.clone()), (node, balancer)] {
             let (enter, mut leave) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
             relay.spawn(async move {
@@ -59,24 +55,16 @@ impl Cable {
                 }
             });
         }
-        Self { name, _relay: relay }
+        Self { balancer: balancer_side, node: node_side, _relay: relay }
     }
 
     /// Does something on the node.
     pub fn on_node<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        in_namespace(&format!("{}-node", self.name), act)
+        self.node.act(act)
     }
 
     /// Does something where the load balancer is.
     pub fn on_balancer<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        in_namespace(&format!("{}-lb", self.name), act)
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for part in ["lb", "node"] {
-            run(&format!("ip netns del {}-{part}", self.name));
-        }
+        self.balancer.act(act)
     }
 }

@@ -1,7 +1,10 @@
 //! A simulated cluster with one node, `n1`, and an agent's credentials that may do only what the manifests allow.
 
+use crate::agent::Agent;
+use crate::kubectl::Kubectl;
 use nodegate_kube_sim::{Builder, Rule, Sim};
 use std::path::PathBuf;
+use std::process::Command;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -51,14 +54,37 @@ impl Cluster {
         self.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
     }
 
-    /// Runs kubectl as the administrator.
+    /// kubectl as the administrator.
+    pub fn admin(&self) -> Kubectl {
+        let kubeconfig = self.dir.path().join("admin.kubeconfig");
+        if !kubeconfig.exists() {
+            self.sim.write_kubeconfig(&kubeconfig).unwrap();
+        }
+        Kubectl::new(&kubeconfig, self.dir.path())
+    }
+
+    /// Runs kubectl as the administrator; it must succeed.
+    #[track_caller]
     pub fn kubectl(&self, args: &[&str]) {
-        let config = self.dir.path().join("admin.kubeconfig");
-        self.sim.write_kubeconfig(&config).unwrap();
-        let mut command = std::process::Command::new("kubectl");
-        command.args(args).env("KUBECONFIG", config).env("KUBECACHEDIR", self.dir.path().join("cache"));
-        let output = command.env_remove("KUBERNETES_SERVICE_HOST").output().expect("kubectl is needed");
-        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        self.admin().must(args);
+    }
+
+    /// Starts an agent for the node.
+    pub fn agent(&self, args: &[&str]) -> Agent {
+        Agent::start(NODE, &self.kubeconfig(), args)
+    }
+
+    /// Starts a command that is an agent for the node.
+    pub fn launch(&self, mut command: Command) -> Agent {
+        command.env("NODE_NAME", NODE).env("KUBECONFIG", self.kubeconfig());
+        Agent::launch(command)
+    }
+
+    /// Starts an agent for the node, and waits until it says that the node is ready.
+    pub fn ready_agent(&self, args: &[&str]) -> Agent {
+        let agent = self.agent(args);
+        agent.wait_ready();
+        agent
     }
 
     /// Writes the agent's kubeconfig, again after a CA rotation.

@@ -1,9 +1,9 @@
 //! A real containerd with files, state and socket of its own. Needs root.
 
 use crate::agent::Agent;
-use crate::poll::until;
-use crate::programs;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use crate::process;
+use crate::programs::{self, needs_root};
+use crate::waiting::until;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -51,7 +51,7 @@ impl Containerd {
     }
 
     fn with(disabled: &[&str]) -> Self {
-        assert!(geteuid().is_root(), "this test starts containerd and must run as root");
+        needs_root("a containerd");
         assert!(Path::new(PROGRAM).exists(), "there is no {PROGRAM}: hack/install-tools installs it");
         let files = tempfile::tempdir().unwrap();
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -134,9 +134,8 @@ disabled_plugins = {disabled:?}
     }
 
     /// Freezes it, or lets it go on.
-    pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.running.as_ref().unwrap().id()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    pub fn signal(&self, signal: &str) {
+        process::signal(self.running.as_ref().unwrap().id(), signal);
     }
 
     /// Ends it at once, as a crash does.
@@ -164,9 +163,8 @@ disabled_plugins = {disabled:?}
     }
 
     fn launch(mut command: Command) -> Agent {
-        command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         command.args(["--check=container_runtime:interval=200ms,timeout=1s", "--checks=container_runtime"]);
-        Agent::launch(command)
+        Agent::launch_alone(command)
     }
 }
 

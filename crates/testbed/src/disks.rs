@@ -6,13 +6,11 @@
 //! directory of this machine is ever mounted into it.
 
 use crate::agent::Agent;
-use crate::poll::until;
-use crate::programs;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use crate::programs::{self, needs_root};
+use crate::waiting::until;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Instant;
 
 /// As which the agent runs in a cluster: manifests/base.
 const UID: &str = "65532";
@@ -60,10 +58,7 @@ pub struct Disks {
 impl Disks {
     /// Makes the host, and runs a script on it.
     pub fn start(script: &str) -> Self {
-        assert!(
-            geteuid().is_root(),
-            "this test mounts filesystems (where nobody else sees them) and must run as root"
-        );
+        needs_root("filesystems that are mounted where nobody else sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
         // Kept: from here on it is removed as an empty directory, or not at all.
         let root = root.keep().canonicalize().unwrap();
@@ -98,11 +93,11 @@ impl Disks {
     }
 
     /// Mounts a copy of a directory of the host by FUSE, and gives the process that serves it.
-    pub fn serve(&mut self, from: &str, to: &str) -> Pid {
+    pub fn serve(&mut self, from: &str, to: &str) -> u32 {
         let path = |path: &str| format!("{}{path}", self.root.display());
         let mut command = self.inside(&["bindfs", "-f", &path(from), &path(to)]);
         let child = command.stdin(Stdio::null()).spawn().expect("bindfs starts");
-        let pid = Pid::from_child(&child);
+        let pid = child.id();
         self.servers.push(child);
         until("the FUSE mount", || {
             let mut seen = self.inside(&["mountpoint", "-q", &path(to)]);
@@ -121,9 +116,8 @@ impl Disks {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
         let program = self.root.join(".nodegate");
         let mut command = self.inside(&[&user[0], &user[1], "--", program.to_str().unwrap()]);
-        command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         command.arg(format!("--host-root={}{root}", self.root.display())).args(args);
-        Agent::launch(command)
+        Agent::launch_alone(command)
     }
 }
 
@@ -146,37 +140,5 @@ impl Drop for Disks {
         if let Err(error) = std::fs::remove_dir(&self.root) {
             eprintln!("{}: {error}", self.root.display());
         }
-    }
-}
-
-/// Freezes a process, or lets it go on.
-pub fn signal(pid: Pid, signal: Signal) {
-    kill_process(pid, signal).unwrap();
-}
-
-/// Waits until this check of an agent says so; an empty reason means that it passes. Gives the whole answer.
-pub fn wait(agent: &Agent, check: &str, reason: &str) -> String {
-    let mut last = String::new();
-    until(&format!("{check} to say {reason:?}"), || {
-        let reply = agent.get(&format!("/health?check={check}"));
-        if last != reply.body {
-            last.clone_from(&reply.body);
-            eprintln!("{}", last.trim_end());
-        }
-        let found = reply.reason().unwrap_or_default();
-        let matches = match reason {
-            "" => reply.status == 200 && found.is_empty(),
-            reason => reply.status == 503 && found.contains(reason),
-        };
-        matches.then_some(reply.body)
-    })
-}
-
-/// Waits for so many more runs of this check.
-pub fn runs(agent: &Agent, check: &str, count: usize) {
-    let age = || agent.metric(&format!("nodegate_check_age_seconds{{check=\"{check}\"}}"));
-    for _ in 0..count {
-        let before = Instant::now();
-        until("a run", || age().filter(|age| *age < before.elapsed().as_secs_f64()));
     }
 }

@@ -1,19 +1,69 @@
-//! Ports for a program that takes several.
+//! Ports and addresses that nobody else has.
 
-use std::net::TcpListener;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many there are from the first one on.
-const ROOM: u16 = 40;
+/// The kernel gives ports above 32767 to outgoing connections, so ours are below: these one by one,
+const SINGLE: Range<u16> = 26_000..30_000;
+/// and these in rows,
+const ROWS: Range<u16> = 12_000..24_000;
+/// of so many each.
+const ROW: u16 = 40;
 
-/// The first of some ports in a row, all free a moment ago and given to nobody else in this process. The kernel gives those
-/// above 32767 to outgoing connections, so they are below.
-pub fn free_ports() -> u16 {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let bases = std::iter::repeat_with(|| {
-        let place = std::process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::SeqCst));
-        12_000 + u16::try_from(place % 300).unwrap() * ROOM
-    });
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    bases.take(300).find(|base| (*base..*base + ROOM).all(free)).expect("free ports in a row")
+/// Given to nobody else in this process; other processes begin elsewhere.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A port that nobody has, on any address.
+pub fn free() -> u16 {
+    places(&SINGLE, 1).find(|port| is_free(*port)).expect("a free port")
+}
+
+/// The first of forty ports in a row that nobody has.
+pub fn free_row() -> u16 {
+    places(&ROWS, ROW).find(|first| (*first..*first + ROW).all(is_free)).expect("free ports in a row")
+}
+
+fn places(range: &Range<u16>, each: u16) -> impl Iterator<Item = u16> {
+    let (first, room) = (range.start, (range.end - range.start) / each);
+    (0..room).map(move |_| {
+        let place = std::process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+        first + u16::try_from(place % u32::from(room)).unwrap() * each
+    })
+}
+
+fn is_free(port: u16) -> bool {
+    // A machine without IPv6 has nobody there.
+    ["0.0.0.0", "::"].into_iter().all(|ip| {
+        let taken = |error: std::io::Error| error.kind() == ErrorKind::AddrInUse;
+        !TcpListener::bind((ip, port)).is_err_and(taken)
+    })
+}
+
+/// A network of this machine's loopback, 127.0.0.0/8, that nobody else has.
+#[derive(Clone, Copy, Debug)]
+pub struct Network([u8; 3]);
+
+impl Network {
+    /// One more.
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        let place = std::process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+        let [_, _, high, low] = place.to_be_bytes();
+        // Never 127.0, where all else runs.
+        Self([127, high | 0x80, low])
+    }
+
+    /// Its address with this number.
+    pub fn address(self, number: u8) -> IpAddr {
+        let [a, b, c] = self.0;
+        Ipv4Addr::new(a, b, c, number).into()
+    }
+
+    /// What its addresses begin with, with a dot behind.
+    pub fn prefix(self) -> String {
+        let [a, b, c] = self.0;
+        format!("{a}.{b}.{c}.")
+    }
 }

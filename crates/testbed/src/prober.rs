@@ -1,10 +1,11 @@
 //! A load balancer's prober: a new connection for each probe, at a steady pace, and every answer kept with its time.
 
-use crate::poll::until;
+use crate::http::{self, Reply};
+use crate::waiting::until;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -51,7 +52,7 @@ impl Probe {
     }
 }
 
-/// How to ask.
+/// A way of asking that remembers nothing.
 pub type Ask = fn(SocketAddr) -> Saw;
 
 /// The prober; it stops when dropped.
@@ -63,12 +64,17 @@ pub struct Prober {
 
 impl Prober {
     /// Probes by `ask`, so often a second.
-    pub fn start(address: SocketAddr, ask: Ask, per_second: u32, workers: u32) -> Self {
+    pub fn start(
+        address: SocketAddr,
+        ask: impl FnMut(SocketAddr) -> Saw + Clone + Send + 'static,
+        per_second: u32,
+        workers: u32,
+    ) -> Self {
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let every = Duration::from_secs(1) * workers / per_second;
         let first = Instant::now();
         let work = |number: u32| {
-            let (stop, seen) = (stop.clone(), seen.clone());
+            let (stop, seen, mut ask) = (stop.clone(), seen.clone(), ask.clone());
             let mut due = first + every * number / workers;
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -97,13 +103,19 @@ impl Prober {
     pub fn wait(&self, count: usize) {
         let from = Instant::now();
         until("probes to be answered", || {
-            (self.probes().iter().filter(|probe| probe.sent >= from).count() >= count).then_some(())
+            let seen = self.seen.lock().unwrap();
+            (seen.iter().filter(|probe| probe.sent >= from).count() >= count).then_some(())
         });
     }
 
     /// The probes that failed.
     pub fn failed(&self) -> Vec<Probe> {
         self.probes().into_iter().filter(|probe| matches!(probe.saw, Saw::Failed(_))).collect()
+    }
+
+    /// The probes whose answers have come, or have failed to, since then.
+    pub fn answered_since(&self, then: Instant) -> Vec<Probe> {
+        self.probes().into_iter().filter(|probe| probe.answered >= then).collect()
     }
 
     /// How often each thing was seen.
@@ -139,45 +151,40 @@ pub fn trail(probes: &[Probe]) -> Vec<String> {
 
 /// Asks `/health`.
 pub fn health(address: SocketAddr) -> Saw {
-    let text = match exchange(address, "GET /health HTTP/1.0\r\n\r\n") {
-        Ok(text) => text,
-        Err(how) => return Saw::Failed(how),
-    };
-    read_health(&text).unwrap_or_else(|| Saw::Failed("garbled".to_owned()))
-}
-
-fn read_health(text: &str) -> Option<Saw> {
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    let json: serde_json::Value = serde_json::from_str(body).ok()?;
-    let checks = json.get("checks")?.as_array()?;
-    let reason = checks.iter().find_map(|check| check.get("reason")?.as_str());
-    let stale = checks.iter().any(|check| check.get("stale").is_some_and(|stale| *stale == true));
-    let what = reason.unwrap_or(if stale { "stale" } else { "fresh" });
-    Some(Saw::Answer(status, what.to_owned()))
+    exchange(address, "GET /health HTTP/1.0\r\n\r\n", PATIENCE, |text| {
+        let reply = Reply::parse(text)?;
+        let json: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+        let checks = json.get("checks")?.as_array()?;
+        let reason = checks.iter().find_map(|check| check.get("reason")?.as_str());
+        let stale = checks.iter().any(|check| check.get("stale").is_some_and(|stale| *stale == true));
+        let what = reason.unwrap_or(if stale { "stale" } else { "fresh" });
+        Some(Saw::Answer(reply.status, what.to_owned()))
+    })
 }
 
 /// Asks as HAProxy's agent-check does.
 pub fn agent_check(address: SocketAddr) -> Saw {
-    match exchange(address, "") {
-        Ok(line) if line.ends_with('\n') => Saw::Answer(200, line.trim_end().to_owned()),
-        Ok(_) => Saw::Failed("garbled".to_owned()),
-        Err(how) => Saw::Failed(how),
-    }
+    exchange(address, "", PATIENCE, |line| {
+        line.ends_with('\n').then(|| Saw::Answer(200, line.trim_end().to_owned()))
+    })
 }
 
-/// Sends and reads to the end, on a connection of its own.
-fn exchange(address: SocketAddr, request: &str) -> Result<String, String> {
-    let how = |error: std::io::Error| match error.kind() {
-        ErrorKind::ConnectionRefused => "refused".to_owned(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => "reset".to_owned(),
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => "timeout".to_owned(),
-        other => other.to_string(),
-    };
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(how)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(how)?;
-    stream.write_all(request.as_bytes()).map_err(how)?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).map_err(how)?;
-    if text.is_empty() { Err("empty".to_owned()) } else { Ok(text) }
+/// Sends on a connection of its own, and makes something of what comes until its end.
+pub fn exchange(
+    address: SocketAddr,
+    request: &str,
+    patience: Duration,
+    read: impl FnOnce(&str) -> Option<Saw>,
+) -> Saw {
+    let failed = |how: &str| Saw::Failed(how.to_owned());
+    match http::exchange(address, request, patience) {
+        Ok(text) if text.is_empty() => failed("empty"),
+        Ok(text) => read(&text).unwrap_or_else(|| failed("garbled")),
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => failed("refused"),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => failed("reset"),
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => failed("timeout"),
+            other => failed(&other.to_string()),
+        },
+    }
 }

@@ -1,7 +1,9 @@
-//! The programs under test, as cargo has built them beside the test that runs.
+//! The programs under test, as cargo has built them beside the test that runs, and those of the system.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The agent.
 pub fn agent() -> PathBuf {
@@ -33,4 +35,28 @@ fn built(name: &str, how: &str) -> PathBuf {
     let mut places = own.ancestors().skip(1).take(2).map(|place| place.join(name));
     let missing = || panic!("{name} is not beside {}: cargo build {how}", own.display());
     places.find(|program| program.is_file()).unwrap_or_else(missing)
+}
+
+/// A program of the system; Debian keeps many of them where a user's path does not look.
+pub fn system(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
+    command
+}
+
+/// Runs a program of the system that must do what it is told, and gives what it says; words are separated by single spaces.
+pub fn run(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = system(words.next().unwrap()).args(words).output();
+    let output = output.unwrap_or_else(|error| panic!("{command}: {error}; hack/install-tools installs it"));
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Ends a test that needs more rights than it has.
+pub fn needs_root(what: &str) {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test needs {what}, which only root may make: run it as root"
+    );
 }

@@ -2,7 +2,8 @@
 
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NODE};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use crate::ports;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -19,10 +20,9 @@ pub struct Rollout {
 impl Rollout {
     /// Starts `program` on the node, which listens there.
     pub fn start(listen: IpAddr, program: &Path) -> Self {
-        // Ports that were free a moment ago: each successor must get the same.
-        let free = |_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let [one, two] = [0, 1].map(free).map(|listener| listener.local_addr().unwrap().port());
-        let mut rollout = Self { cluster: Cluster::start(), listen, port: one, agent_port: two, agent: None };
+        // Each successor must get the same.
+        let (port, agent_port) = (ports::free(), ports::free());
+        let mut rollout = Self { cluster: Cluster::start(), listen, port, agent_port, agent: None };
         rollout.agent = Some(rollout.launch(program));
         rollout
     }

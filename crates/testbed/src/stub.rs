@@ -1,12 +1,90 @@
 //! Something on this node that a check asks, and that does as it is told.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-/// What it does with a request.
+/// A server that does something with each connection once it has been asked, on threads of their own.
+pub struct Server {
+    address: SocketAddr,
+    asked: Arc<AtomicUsize>,
+    last_request: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Listens on a port of its own.
+    pub fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), answer)
+    }
+
+    /// Listens at an address that nobody has.
+    pub fn start_at(address: SocketAddr, answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            asked: Arc::default(),
+            last_request: Arc::default(),
+        };
+        let (answer, asked, last_request) =
+            (Arc::new(answer), server.asked.clone(), server.last_request.clone());
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let (answer, last_request) = (answer.clone(), last_request.clone());
+                thread::spawn(move || {
+                    *last_request.lock().unwrap() = read_request(&mut stream);
+                    answer(&mut stream);
+                });
+            }
+        });
+        server
+    }
+
+    /// One that says these bytes and closes.
+    pub fn saying(bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        // Who asked may have given up.
+        Self::start(move |stream| drop(stream.write_all(&bytes)))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of a path on it.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// How many connections it took.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The head of the last request.
+    pub fn last_request(&self) -> String {
+        self.last_request.lock().unwrap().clone()
+    }
+}
+
+fn read_request(stream: &mut TcpStream) -> String {
+    let (mut request, mut byte) = (Vec::new(), [0]);
+    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+        request.push(byte[0]);
+    }
+    String::from_utf8(request).unwrap()
+}
+
+/// Says nothing until the other side has gone.
+pub fn hang(stream: &mut TcpStream) {
+    let _ = stream.read(&mut [0]);
+}
+
+/// What a stub does with a request.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// Sends this and closes.
@@ -24,48 +102,38 @@ pub fn answer(status: &str, body: &str) -> Act {
 
 /// A server whose manners can be changed.
 pub struct Stub {
-    address: SocketAddr,
+    server: Server,
     act: Arc<Mutex<Act>>,
-    asked: Arc<AtomicUsize>,
 }
 
 impl Stub {
     /// Listens on a port of its own and does this with each connection.
     pub fn start(act: Act) -> Self {
-        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), act)
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), act)
     }
 
-    /// At an address that was free a moment ago.
+    /// The same at an address that nobody has.
     pub fn start_at(address: SocketAddr, act: Act) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
-        let stub = Self {
-            address: listener.local_addr().unwrap(),
-            act: Arc::new(Mutex::new(act)),
-            asked: Arc::default(),
-        };
-        let (act, asked) = (stub.act.clone(), stub.asked.clone());
-        // One thread for all, so that a test may count those of the agent beside it.
-        std::thread::spawn(move || {
-            let mut held: Vec<TcpStream> = Vec::new();
-            for mut stream in listener.incoming().flatten() {
-                asked.fetch_add(1, Ordering::SeqCst);
-                held.retain_mut(is_open);
-                match act.lock().unwrap().clone() {
-                    Act::Say(text) => say(&mut stream, &text),
-                    Act::SayLate(after, text) => {
-                        std::thread::sleep(after);
-                        say(&mut stream, &text);
-                    }
-                    Act::Hang => held.push(stream),
+        let act = Arc::new(Mutex::new(act));
+        let told = act.clone();
+        let server = Server::start_at(address, move |stream| {
+            let act = told.lock().unwrap().clone();
+            // The agent may have given up.
+            match act {
+                Act::Say(text) => drop(stream.write_all(text.as_bytes())),
+                Act::SayLate(after, text) => {
+                    thread::sleep(after);
+                    let _ = stream.write_all(text.as_bytes());
                 }
+                Act::Hang => hang(stream),
             }
         });
-        stub
+        Self { server, act }
     }
 
     /// The address of a path on it.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        self.server.url(path)
     }
 
     /// Does this from now on.
@@ -75,28 +143,6 @@ impl Stub {
 
     /// How many connections it took.
     pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
-    }
-}
-
-fn say(stream: &mut TcpStream, text: &str) {
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let mut request = Vec::new();
-    let mut byte = [0];
-    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-        request.push(byte[0]);
-    }
-    // The agent may have given up.
-    let _ = stream.write_all(text.as_bytes());
-}
-
-fn is_open(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    loop {
-        match stream.read(&mut [0; 256]) {
-            Ok(0) => return false,
-            Ok(_) => {}
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
-        }
+        self.server.asked()
     }
 }

@@ -1,7 +1,8 @@
 //! What is not HTTP, or only nearly.
 
-use super::client::{connect, exchange, read_all};
+use super::client::connect;
 use super::scene::Scene;
+use nodegate_testbed::http::{ask_on, read_all};
 use socket2::SockRef;
 use std::io::Write;
 
@@ -143,7 +144,7 @@ fn head_with(headers: &str) -> String {
 
 /// What is wrong with what a client got.
 fn mismatch(scene: &Scene, what: &str, bytes: &[u8], gets: Gets) -> Option<String> {
-    let answer = exchange(scene.address(), bytes);
+    let answer = ask_on(connect(scene.address()), bytes);
     let found = match answer.matches("HTTP/1.").count() {
         0 if answer.is_empty() => Some(Nothing),
         1 => answer.get(9..12).and_then(|code| code.parse().ok()).map(One),

@@ -1,10 +1,12 @@
 //! Too many connections.
 
-use super::client::{connect, connect_many, is_closed, read_all, reset};
+use super::client::{connect, connect_many, reset};
 use super::scene::Scene;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http::{is_closed, read_all};
+use nodegate_testbed::ports;
+use nodegate_testbed::waiting::until;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 
 /// Ten times what the agent has room for.
 const MANY: usize = 10_000;
@@ -116,7 +118,7 @@ fn thousands_that_are_half_closed() {
 
 #[test]
 fn a_flood_at_the_agent_check_is_no_concern_of_http() {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = ports::free();
     let mut scene = Scene::begin("agent-check", &[&format!("--agent-port={port}")]);
     let agent_check = (scene.address().ip(), port).into();
     let idle = connect_many(agent_check, 2500);

@@ -1,9 +1,10 @@
 //! Names and queries that are made to get somewhere else: into the JSON, the page, the metrics, the log, or another's way.
 
-use super::client::{connect, exchange, read_all};
+use super::client::connect;
 use super::scene::Scene;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http::{Reply, ask_on, read_all, read_answer};
 use nodegate_testbed::stub::{Act, Stub};
+use nodegate_testbed::waiting::until;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,10 +12,9 @@ use std::net::TcpStream;
 /// In everything below, so that it is found wherever it gets.
 const MARK: &str = "h0st1le";
 
-fn get(scene: &Scene, target: &str) -> (u16, String, String) {
-    let answer = exchange(scene.address(), format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes());
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{target}: {answer}"));
-    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+fn get(scene: &Scene, target: &str) -> Reply {
+    let answer = ask_on(connect(scene.address()), format!("GET {target} HTTP/1.0\r\n\r\n"));
+    Reply::parse(&answer).unwrap_or_else(|| panic!("{target}: {answer}"))
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn names_stay_where_they_belong() {
         ("http:http://169.254.169.254/", "http:http://169.254.169.254/".to_owned()),
     ];
     for (asked, name) in &names {
-        let (status, head, body) = get(&scene, &format!("/health?check={MARK}{asked}"));
+        let Reply { status, head, body } = get(&scene, &format!("/health?check={MARK}{asked}"));
         assert_eq!(status, 503, "{asked}: {body}");
         let json: serde_json::Value =
             serde_json::from_str(&body).unwrap_or_else(|error| panic!("{asked}: {error}: {body}"));
@@ -54,9 +54,9 @@ fn names_stay_where_they_belong() {
             "{asked}: {head} {body}"
         );
         // The same names elsewhere.
-        assert_eq!(get(&scene, &format!("/nodecheck?check={MARK}{asked}")).2, "Down", "{asked}");
-        assert_eq!(get(&scene, &format!("/services/{MARK}{asked}/{asked}")).0, 404, "{asked}");
-        let (status, _, body) = get(&scene, &format!("/health?drain={MARK}{asked}"));
+        assert_eq!(get(&scene, &format!("/nodecheck?check={MARK}{asked}")).body, "Down", "{asked}");
+        assert_eq!(get(&scene, &format!("/services/{MARK}{asked}/{asked}")).status, 404, "{asked}");
+        let Reply { status, body, .. } = get(&scene, &format!("/health?drain={MARK}{asked}"));
         assert_eq!(status, 400, "{asked}: {body}");
         assert!(
             serde_json::from_str::<serde_json::Value>(&body).is_ok() && !body.contains('\n'),
@@ -65,10 +65,10 @@ fn names_stay_where_they_belong() {
     }
     for header in ["User-Agent", "Host", "X-Forwarded-For", "Accept"] {
         let request = format!("GET /health HTTP/1.0\r\n{header}: {MARK}\t${{jndi:ldap://x}}\r\n\r\n");
-        assert!(exchange(scene.address(), request.as_bytes()).starts_with("HTTP/1.0 200 "), "{header}");
+        assert!(ask_on(connect(scene.address()), request).starts_with("HTTP/1.0 200 "), "{header}");
     }
     for place in ["/metrics", "/status.json", "/"] {
-        assert!(!get(&scene, place).2.contains(MARK), "{place}");
+        assert!(!get(&scene, place).body.contains(MARK), "{place}");
     }
     assert!(!scene.agent.log_text().contains(MARK), "{}", scene.agent.log_text());
     scene.look();
@@ -84,17 +84,17 @@ fn queries_have_limits() {
             list
         })
     };
-    assert_eq!(get(&scene, &format!("/health?check={}", names(32))).0, 503);
-    assert_eq!(get(&scene, &format!("/health?check={}", names(33))).0, 400);
+    assert_eq!(get(&scene, &format!("/health?check={}", names(32))).status, 503);
+    assert_eq!(get(&scene, &format!("/health?check={}", names(33))).status, 400);
     assert_eq!(
-        get(&scene, &format!("/health?check={}", "node_ready,".repeat(180))).0,
+        get(&scene, &format!("/health?check={}", "node_ready,".repeat(180))).status,
         200,
         "one name, often"
     );
-    assert_eq!(get(&scene, &format!("/health?{}", "a".repeat(2048))).0, 200);
+    assert_eq!(get(&scene, &format!("/health?{}", "a".repeat(2048))).status, 200);
     for query in ["a".repeat(2049), "&".repeat(2049), "check=&".repeat(1000), "%".repeat(7000)] {
-        assert_eq!(get(&scene, &format!("/health?{query}")).0, 400);
-        assert_eq!(get(&scene, &format!("/nodecheck?{query}")).0, 400);
+        assert_eq!(get(&scene, &format!("/health?{query}")).status, 400);
+        assert_eq!(get(&scene, &format!("/nodecheck?{query}")).status, 400);
     }
     scene.end();
 }
@@ -105,14 +105,14 @@ fn queries_that_never_repeat_are_not_kept() {
     let mut stream = connect(scene.address());
     let mut ask = |target: &str| {
         stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
-        read_one(&mut stream)
+        read_answer(&mut stream).unwrap().expect("an answer")
     };
     // Long ones, all of them valid: each would take some KiB if it was kept.
     let ballast = "x".repeat(1900);
     let mut first = 0;
     for n in 0..4000 {
         let answer = ask(&format!("/health?check=node_ready&drain=404&{n}={ballast}"));
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"status\":\"ready\""), "{answer}");
+        assert!(answer.status == 200 && answer.body.contains("\"status\":\"ready\""), "{answer:?}");
         if n == 1000 {
             first = scene.look().memory;
         }
@@ -121,23 +121,12 @@ fn queries_that_never_repeat_are_not_kept() {
     assert!(last < first + 1024, "{first} KiB after 1,000 queries and {last} KiB after 4,000");
     // A balancer that comes too late to have its answer kept gets the same answers, and sees the same changes.
     let late = "/health?check=node_ready,custom_conditions&drain=404";
-    assert!(ask(late).starts_with("HTTP/1.1 200 "));
+    assert!(ask(late).status == 200);
     scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
-    until("the late one to see the cordon", || ask(late).starts_with("HTTP/1.1 404 ").then_some(()));
+    until("the late one to see the cordon", || (ask(late).status == 404).then_some(()));
     scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
-    until("and its end", || ask(late).starts_with("HTTP/1.1 200 ").then_some(()));
+    until("and its end", || (ask(late).status == 200).then_some(()));
     scene.end();
-}
-
-fn read_one(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    let mut chunk = [0; 4096];
-    while !answer.ends_with(b"}") {
-        let read = std::io::Read::read(stream, &mut chunk).unwrap();
-        assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
-        answer.extend_from_slice(&chunk[..read]);
-    }
-    String::from_utf8(answer).unwrap()
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! An agent on a simulated cluster, a prober that behaves well, and what must be so in the end.
 
-use super::prober::Prober;
+use super::prober::Probers;
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::process;
+use nodegate_testbed::waiting::until;
 use std::net::{SocketAddr, TcpStream};
 
 /// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.
@@ -19,7 +20,7 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) agent: Agent,
     name: &'static str,
-    prober: Prober,
+    prober: Probers,
     before: Usage,
     most: Usage,
 }
@@ -34,10 +35,8 @@ pub(crate) struct Usage {
 
 impl Usage {
     fn of(agent: &Agent) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap().count();
-        Self { memory: line.trim().trim_end_matches(" kB").parse().unwrap(), descriptors }
+        let pid = agent.pid();
+        Self { memory: process::memory(pid).anonymous, descriptors: process::descriptors(pid) }
     }
 }
 
@@ -45,10 +44,9 @@ impl Scene {
     /// Starts all three, and lets the prober settle.
     pub(crate) fn begin(name: &'static str, args: &[&str]) -> Self {
         let cluster = Cluster::start();
-        let agent = Agent::start(NODE, &cluster.kubeconfig(), args);
-        agent.wait_ready();
-        let prober = Prober::start(agent.address());
-        until("some probes", || (prober.rounds() > 5).then_some(()));
+        let agent = cluster.ready_agent(args);
+        let prober = Probers::start(agent.address());
+        prober.wait(6);
         let before = Usage::of(&agent);
         Self { cluster, agent, name, prober, before, most: before }
     }
@@ -70,46 +68,42 @@ impl Scene {
     pub(crate) fn flood(&self, count: usize, mut open: impl FnMut() -> TcpStream) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         while streams.len() < count {
-            let rounds = self.prober.rounds();
             streams.extend((streams.len()..count).take(BURST).map(|_| open()));
-            until("the prober's next round", || (self.prober.rounds() > rounds).then_some(()));
+            self.prober.wait(1);
         }
         streams
     }
 
     /// Lets the prober ask for a while.
     pub(crate) fn probe_on(&self) {
-        let rounds = self.prober.rounds();
-        until("more probes", || (self.prober.rounds() > rounds + 10).then_some(()));
+        self.prober.wait(11);
     }
 
     /// Ends it: the prober saw nothing wrong, its kept connection was never closed, and the agent is as it was before.
     pub(crate) fn end(mut self) {
         self.probe_on();
         self.look();
-        let tally = self.prober.end();
-        let (before, most) = (self.before, self.most);
+        let (seen, before, most, name) = (self.prober.end(), self.before, self.most, self.name);
         eprintln!(
-            "{}: {} probes on new connections and {} on a kept one right, {} wrong, kept one lost {} times, slowest {:?}; \
+            "{name}: {} probes on new connections and {} on a kept one right, {} wrong, kept one lost {} times, slowest {:?}; \
              memory {} -> {} KiB, descriptors {} -> {}",
-            self.name,
-            tally.new,
-            tally.kept,
-            tally.wrong.len(),
-            tally.lost,
-            tally.slowest,
+            seen.new,
+            seen.kept,
+            seen.wrong.len(),
+            seen.lost,
+            seen.slowest,
             before.memory,
             most.memory,
             before.descriptors,
             most.descriptors,
         );
         let log = self.agent.log_text();
-        assert!(tally.wrong.is_empty(), "{}: {:#?}\n{log}", self.name, tally.wrong);
-        assert_eq!(tally.lost, 0, "{}: the kept connection was closed", self.name);
-        assert!(tally.new >= 15 && tally.kept >= 15, "{}: {tally:?}", self.name);
+        assert!(seen.wrong.is_empty(), "{name}: {:#?}\n{log}", seen.wrong);
+        assert_eq!(seen.lost, 0, "{name}: the kept connection was closed");
+        assert!(seen.new >= 15 && seen.kept >= 15, "{name}: {seen:?}");
         assert_eq!(self.agent.get("/livez").status, 200);
-        assert!(!log.contains("panicked") && log.lines().count() <= LINES, "{}: {log}", self.name);
-        assert!(most.memory <= before.memory + ROOM, "{}: {before:?} {most:?}", self.name);
+        assert!(!log.contains("panicked") && log.lines().count() <= LINES, "{name}: {log}");
+        assert!(most.memory <= before.memory + ROOM, "{name}: {before:?} {most:?}");
         until("the descriptors to come back", || {
             (Usage::of(&self.agent).descriptors <= self.before.descriptors).then_some(())
         });

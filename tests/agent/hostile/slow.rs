@@ -1,8 +1,9 @@
 //! Clients that take their time, with what they send or with what they read.
 
-use super::client::{connect, connect_many, is_closed};
+use super::client::{connect, connect_many};
 use super::scene::Scene;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http::is_closed;
+use nodegate_testbed::waiting::until;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Command;

@@ -5,9 +5,10 @@ mod looks;
 
 use browser::Browser;
 use looks::look;
-use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http::Reply;
+use nodegate_testbed::waiting::until;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
@@ -23,8 +24,7 @@ fn each_state_is_told_without_colour_and_read_by_everybody() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", port.local_addr().unwrap());
     let args = ["--stale-after=3s", "--tcp-check", &own, "--checks=tcp:db"];
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &args);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&args);
     let mut symbols = BTreeSet::new();
 
     let ready = look(&browser, &agent, "ready");
@@ -82,7 +82,7 @@ fn an_agent_that_cannot_know_says_so() {
     assert!(misconfigured.lanes.is_empty());
 
     cluster.wait(cluster.sim.kill());
-    let deaf = Agent::start(NODE, &cluster.kubeconfig(), &["--startup-grace=100ms"]);
+    let deaf = cluster.agent(&["--startup-grace=100ms"]);
     let before = look(&browser, &deaf, "before-sync");
     assert_eq!(before.word, "Ready?");
     assert!(before.text.contains("has not been heard since the start"), "{}", before.text);
@@ -93,8 +93,7 @@ fn an_agent_that_cannot_know_says_so() {
 fn fifty_flips_fit_and_hostile_words_stay_words() {
     let browser = Browser::start();
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     for _ in 0..26 {
         cluster.sim.cordon(NODE);
         agent.wait_reason("Unschedulable");
@@ -115,8 +114,7 @@ fn fifty_flips_fit_and_hostile_words_stay_words() {
 fn it_loads_itself_again_without_scripts() {
     let browser = Browser::start();
     let cluster = Cluster::start();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&[]);
     let tab = browser.tab();
     tab.call("Emulation.setScriptExecutionDisabled", &serde_json::json!({"value": true}));
     tab.load(&format!("http://{}/", agent.address()));

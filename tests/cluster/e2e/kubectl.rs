@@ -1,17 +1,23 @@
 //! What an operator does to a node, by the real kubectl with the operator's own credentials.
 
 use super::undo::{self, Ticket};
-use std::path::PathBuf;
-use std::process::Command;
+use nodegate_testbed::kubectl;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 /// kubectl for one node.
 #[derive(Clone)]
 pub(crate) struct Kubectl {
-    pub(crate) kubeconfig: PathBuf,
-    /// Discovery is cached there rather than in the caller's home.
-    pub(crate) cache: PathBuf,
+    kubectl: kubectl::Kubectl,
     pub(crate) node: String,
+}
+
+impl Deref for Kubectl {
+    type Target = kubectl::Kubectl;
+
+    fn deref(&self) -> &Self::Target {
+        &self.kubectl
+    }
 }
 
 /// A change to the node that is taken back when this is dropped, also when a test fails, and on Ctrl-C.
@@ -25,16 +31,8 @@ pub(crate) struct Change {
 }
 
 impl Kubectl {
-    /// Runs kubectl; its output, or what it complains about.
-    pub(crate) fn run<S: AsRef<str>>(&self, args: &[S]) -> Result<String, String> {
-        let mut command = Command::new("kubectl");
-        command.args(args.iter().map(AsRef::as_ref)).env("KUBECONFIG", &self.kubeconfig);
-        command.env("KUBECACHEDIR", &self.cache).env_remove("KUBERNETES_SERVICE_HOST");
-        let output = command.output().expect("kubectl is needed");
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    pub(crate) fn new(kubectl: kubectl::Kubectl, node: &str) -> Self {
+        Self { kubectl, node: node.to_owned() }
     }
 
     /// Does something that is taken back by `undo`.
@@ -43,9 +41,7 @@ impl Kubectl {
         // Noted before it is done: kubectl may fail after the API server has obeyed.
         let ticket = undo::note(self.clone(), undo.iter().map(|word| (*word).to_owned()).collect());
         let mut change = Change { ticket, done: begun, begun };
-        if let Err(error) = self.run(act) {
-            panic!("kubectl {}: {error}", act.join(" "));
-        }
+        self.must(act);
         change.done = Instant::now();
         change
     }

@@ -6,9 +6,9 @@ use super::real::Real;
 use super::watching::Watching as _;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::kubectl;
 use nodegate_testbed::proxy::Proxy;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::MutexGuard;
 use tempfile::TempDir;
 
@@ -45,8 +45,7 @@ impl Lab {
     fn on(real: &Real) -> Self {
         let turn = Real::lock();
         let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = real.kubeconfig.clone();
-        let kubectl = Kubectl { kubeconfig, cache: directory.path().join("cache"), node: real.node.clone() };
+        let kubectl = Kubectl::new(kubectl::Kubectl::new(&real.kubeconfig, directory.path()), &real.node);
         real.assert_untouched(&kubectl);
         let (mut agent, credentials) = real.agent(&kubectl);
         let server = agent.server();
@@ -57,9 +56,7 @@ impl Lab {
     fn simulated() -> Self {
         let cluster = Cluster::start();
         let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("admin");
-        cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
-        let kubectl = Kubectl { kubeconfig, cache: directory.path().join("cache"), node: NODE.to_owned() };
+        let kubectl = Kubectl::new(cluster.admin(), NODE);
         let agent = Kubeconfig::read(&cluster.kubeconfig());
         Self::assemble(kubectl, agent, directory, Some(cluster), None)
     }
@@ -98,17 +95,8 @@ impl Lab {
         agent
     }
 
-    /// Starts an agent for any node, with the settings of this test and no others.
+    /// Starts an agent for any node.
     pub(crate) fn agent_of(&self, node: &str, args: &[&str]) -> Agent {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-        for (name, _) in std::env::vars_os() {
-            let of_agent = name.to_str().is_some_and(|name| name.starts_with("NODEGATE_"));
-            // In-cluster credentials would come first and lead past the proxy.
-            if of_agent || name == "RUST_LOG" || name == "KUBERNETES_SERVICE_HOST" {
-                command.env_remove(name);
-            }
-        }
-        command.args(args).env("NODE_NAME", node).env("KUBECONFIG", &self.agent_kubeconfig);
-        Agent::launch(command)
+        Agent::start(node, &self.agent_kubeconfig, args)
     }
 }

@@ -14,8 +14,9 @@ impl Lab {
     }
 
     /// What the API server has to do for this agent: requests by its own account, connections and bytes by the proxy's.
-    fn cost(&self, agent: &Agent) -> (u64, u64, u64) {
-        (agent.api_requests(), self.proxy.accepted(), self.proxy.bytes_to_server())
+    fn cost(&self, agent: &Agent) -> (f64, u64, u64) {
+        let requests = agent.metric_sum("nodegate_api_requests_total");
+        (requests, self.proxy.accepted(), self.proxy.bytes_to_server())
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn take_back(ticket: Ticket) -> Result<(), String> {
 impl Undo {
     fn run(&self) -> Result<(), String> {
         let complaint = |error| {
-            let (command, kubeconfig) = (self.args.join(" "), self.kubectl.kubeconfig.display());
+            let (command, kubeconfig) = (self.args.join(" "), self.kubectl.kubeconfig().display());
             format!("PLEASE RESTORE THE NODE: KUBECONFIG={kubeconfig} kubectl {command} failed: {error}")
         };
         let again = |_| self.kubectl.run(&self.args);

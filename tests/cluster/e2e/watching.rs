@@ -1,12 +1,9 @@
 //! Watching what the agent answers, with the times of it.
 
-use nodegate_testbed::agent::{Agent, Reply};
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::http::Reply;
+use nodegate_testbed::waiting::until_or;
 use std::time::{Duration, Instant};
-
-/// Far more than anything should take, on the slowest machine.
-const DEADLINE: Duration = Duration::from_mins(1);
-/// Between two questions.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// An answer that was waited for.
 #[derive(Debug)]
@@ -55,29 +52,23 @@ pub(crate) trait Watching {
     /// Waits until something is true of the agent.
     fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool);
 
-    /// How many requests it has sent to the API server, by its own account.
-    fn api_requests(&self) -> u64;
-
-    /// Panics with what an operator would want to see.
-    fn fail(&self, what: &str) -> !;
+    /// What an operator would want to see when something did not come.
+    fn all_it_says(&self, missing: &str) -> String;
 }
 
 impl Watching for Agent {
     fn until(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Seen {
-        let start = Instant::now();
         let mut asked_last_in_vain = None;
-        loop {
+        let attempt = || {
             let asked = Instant::now();
             let reply = self.health();
             if wanted(&reply) {
-                return Seen { reply, at: Instant::now(), asked_last_in_vain };
-            }
-            if start.elapsed() > DEADLINE {
-                self.fail(&format!("waited {DEADLINE:?} for {what}"));
+                return Some(Seen { reply, at: Instant::now(), asked_last_in_vain });
             }
             asked_last_in_vain = Some(asked);
-            std::thread::sleep(PAUSE);
-        }
+            None
+        };
+        until_or(attempt, || self.all_it_says(what))
     }
 
     fn until_reason(&self, reason: &str) -> Seen {
@@ -91,30 +82,15 @@ impl Watching for Agent {
     }
 
     fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool) {
-        let start = Instant::now();
-        while !so(self) {
-            if start.elapsed() > DEADLINE {
-                self.fail(&format!("waited {DEADLINE:?} for {what}"));
-            }
-            std::thread::sleep(PAUSE);
-        }
+        until_or(|| so(self).then_some(()), || self.all_it_says(what));
     }
 
-    fn api_requests(&self) -> u64 {
-        let text = self.get("/metrics").body;
-        let values = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("nodegate_api_requests_total{")?.rsplit(' ').next());
-        values.map(|value| value.parse::<u64>().expect("a counter")).sum()
-    }
-
-    fn fail(&self, what: &str) -> ! {
-        let (answer, status) = (self.health(), self.get("/status.json"));
-        let log = self.log_text();
-        panic!(
-            "{what}\nlast answer: {} {}\nstatus: {}\nlog:\n{log}",
+    fn all_it_says(&self, missing: &str) -> String {
+        let (answer, status, log) = (self.health(), self.get("/status.json"), self.log_text());
+        format!(
+            "waited for {missing}\nlast answer: {} {}\nstatus: {}\nlog:\n{log}",
             answer.status, answer.body, status.body
-        );
+        )
     }
 }
 

@@ -4,8 +4,7 @@ use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Scope};
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::NODE;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::waiting::until;
 use std::time::Instant;
 
 pub(crate) fn token_rotated() -> Row {
@@ -53,8 +52,7 @@ pub(crate) fn rbac_forbids_leases() -> Row {
     let leases = || Scope::all().resources(&["leases"]);
     // What is wrong at first must not keep it from saying what is wrong then.
     let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=10s", SYNCED]);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&["--stale-after=10s", SYNCED]);
     let failed = r#"nodegate_watch_restarts_total{resource="leases",reason="server-error"}"#;
     until("a failed list of Leases", || agent.metric(failed));
     cluster.sim.faults().add(Effect::Forbidden.on(leases()));

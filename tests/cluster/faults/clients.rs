@@ -3,8 +3,9 @@
 use super::scene::{FRESH, Scene};
 use super::table::Row;
 use nodegate_testbed::agent::Agent;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::{ErrorKind, Read, Write};
+use nodegate_testbed::http;
+use nodegate_testbed::process::allow_descriptors;
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub(crate) fn idle() -> Row {
     const OTHERS: u64 = 2_000;
     const MAX_CONNECTIONS: f64 = 1024.0;
     let mut scene = Scene::patient();
-    let clients = CLIENTS.min(descriptors(CLIENTS + OTHERS).saturating_sub(OTHERS));
+    let clients = CLIENTS.min(allow_descriptors(CLIENTS + OTHERS).saturating_sub(OTHERS));
     assert!(
         clients > 2 * 1024,
         "the limit of descriptors is too low for this: ulimit -n {}",
@@ -46,33 +47,17 @@ pub(crate) fn idle() -> Row {
     row
 }
 
-/// Lets this process have so many descriptors if it may; says how many it has.
-fn descriptors(wanted: u64) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Some(limit.maximum.unwrap_or(u64::MAX).min(wanted)).max(limit.current);
-    if limit.current.is_some() {
-        setrlimit(Resource::Nofile, Rlimit { current: raised, ..limit }).unwrap();
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
 /// They send their requests byte by byte, and are cut five to seven seconds after they began.
 pub(crate) fn slow_loris() -> Row {
     let mut scene = Scene::patient();
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
-    let mut clients: Vec<TcpStream> = scene.fault(|_| {
-        let client = || {
-            let client = TcpStream::connect(address).unwrap();
-            client.set_nonblocking(true).unwrap();
-            client
-        };
-        (0..500).map(|_| client()).collect()
-    });
+    let mut clients: Vec<TcpStream> =
+        scene.fault(|_| (0..500).map(|_| TcpStream::connect(address).unwrap()).collect());
     let mut request = b"GET /health HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a'));
     scene.notices_itself("slow clients to be cut", |_| {
         std::thread::sleep(Duration::from_millis(200));
         let byte = *request.next().unwrap();
-        clients.retain_mut(|client| is_open(client) && client.write_all(&[byte]).is_ok());
+        clients.retain_mut(|client| !http::is_closed(client) && client.write_all(&[byte]).is_ok());
         clients.is_empty().then_some(())
     });
     scene.heal(|_| {});
@@ -80,13 +65,6 @@ pub(crate) fn slow_loris() -> Row {
     scene.never_stale();
     scene.goes_on();
     scene.row(&[FRESH])
-}
-
-fn is_open(client: &mut TcpStream) -> bool {
-    match client.read(&mut [0; 64]) {
-        Ok(size) => size > 0,
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
 }
 
 pub(crate) fn garbage() -> Row {
@@ -110,13 +88,7 @@ fn bad_requests(kinds: &[Vec<u8>], status: &str) -> Row {
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
     scene.fault(|_| {
         for request in kinds.iter().cycle().take(100 * kinds.len()) {
-            let mut client = TcpStream::connect(address).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-            // The agent may refuse before it has read everything.
-            let _ = client.write_all(request).and_then(|()| client.shutdown(std::net::Shutdown::Write));
-            let mut answer = Vec::new();
-            let _ = client.read_to_end(&mut answer);
-            let answer = String::from_utf8_lossy(&answer).into_owned();
+            let answer = http::ask(address, request);
             let code = answer.split(' ').nth(1);
             assert!(code.is_none_or(|code| code == status), "{answer}");
         }

@@ -34,7 +34,7 @@ pub(crate) fn restarted_from_a_compacted_store() -> Row {
 pub(crate) fn down_at_the_start() -> Row {
     let cluster = cluster();
     cluster.wait(cluster.sim.kill());
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG]);
+    let agent = cluster.agent(&[STALE_AFTER_ARG]);
     let mut scene = Scene::probed(cluster, agent);
     scene.fault(|scene| {
         scene.cluster.sim.cordon(NODE);

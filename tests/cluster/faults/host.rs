@@ -4,9 +4,9 @@ use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
 use super::table::Row;
 use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::NODE;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::waiting::until;
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -28,11 +28,11 @@ fn clock_set(by: i64) -> Row {
     let cluster = cluster();
     let clock = cluster.dir.path().join("clock");
     fs::write(&clock, "+0").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.arg(SYNCED).env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
-    command.env("LD_PRELOAD", libfaketime()).env("FAKETIME_TIMESTAMP_FILE", &clock);
+    let mut command = Command::new(programs::agent());
+    command.arg(SYNCED).env("LD_PRELOAD", libfaketime()).env("FAKETIME_TIMESTAMP_FILE", &clock);
     command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    let mut scene = Scene::of(cluster, Agent::launch(command));
+    let agent = cluster.launch(command);
+    let mut scene = Scene::of(cluster, agent);
 
     scene.fault(|scene| {
         fs::write(&clock, format!("{by:+}")).unwrap();
@@ -78,9 +78,9 @@ fn flipped_at(agent: &Agent) -> i64 {
 pub(crate) fn few_descriptors() -> Row {
     let cluster = cluster();
     let mut command = Command::new("prlimit");
-    command.args(["--nofile=64:64", env!("CARGO_BIN_EXE_nodegate"), SYNCED]);
-    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
-    let mut scene = Scene::of(cluster, Agent::launch(command));
+    command.arg("--nofile=64:64").arg(programs::agent()).arg(SYNCED);
+    let agent = cluster.launch(command);
+    let mut scene = Scene::of(cluster, agent);
     scene.logged_once("the limit of file descriptors allows for fewer connections");
     let idle = scene.fault(|scene| {
         let idle = idle_clients(scene, 10);

@@ -3,15 +3,14 @@
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
 use super::table::Row;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::netns::{Lab, RESOLVER_V4};
 
 /// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
 fn scene(lab: &Lab, args: &[&str]) -> Scene {
     let address = format!("{RESOLVER_V4}:0").parse().unwrap();
-    let cluster = lab.at("resolver", || Cluster::with(|builder| usual(builder.listen(address))));
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
+    let cluster = lab.on_resolver(|| Cluster::with(|builder| usual(builder.listen(address))));
+    let agent = cluster.agent(&[args, &[SYNCED]].concat());
     Scene::of(cluster, agent)
 }
 

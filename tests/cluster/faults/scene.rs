@@ -4,8 +4,8 @@ use super::table::Row;
 use nodegate_kube_sim::Builder;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
 use nodegate_testbed::prober::{Probe, Prober, health, trail};
+use nodegate_testbed::waiting::{until, until_or};
 use std::time::{Duration, Instant};
 
 /// Short, so that outages are, too; the Lease moves twice a second to match.
@@ -98,7 +98,7 @@ impl Scene {
     }
 
     pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
-        let agent = Agent::start(NODE, &cluster.kubeconfig(), &[args, &[SYNCED]].concat());
+        let agent = cluster.agent(&[args, &[SYNCED]].concat());
         Self::of(cluster, agent)
     }
 }
@@ -299,15 +299,4 @@ pub(crate) fn restarts(agent: &Agent, reason: &str) -> f64 {
 /// How late the machine has made the latest of these probes.
 fn lag<'a>(probes: impl Iterator<Item = &'a Probe>) -> Duration {
     probes.map(|probe| probe.answered - probe.due).max().unwrap_or_default()
-}
-
-fn until_or<T>(mut attempt: impl FnMut() -> Option<T>, told: impl Fn() -> String) -> T {
-    let deadline = Instant::now() + Duration::from_mins(2);
-    loop {
-        if let Some(found) = attempt() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{}", told());
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

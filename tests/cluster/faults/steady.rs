@@ -2,9 +2,8 @@
 
 use super::answers::LASTING;
 use super::scene::{STALE_AFTER_ARG, Scene, cluster};
-use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::waiting::until;
 use std::time::Duration;
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
@@ -42,7 +41,7 @@ fn the_first_answer_is_the_truth() {
     let cluster = cluster();
     cluster.sim.cordon(NODE);
     for _ in 0..10 {
-        let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--startup-grace=60s"]);
+        let agent = cluster.agent(&["--startup-grace=60s"]);
         let first = agent.health();
         assert_eq!((first.status, first.reason().as_deref()), (503, Some("Unschedulable")));
         assert_eq!(agent.logged("the cache is stale"), 0, "{}", agent.log_text());

@@ -7,10 +7,10 @@
 //!
 //! The blocks of a page run in their order against a demo of their own, from the top of the repository.
 
-use super::demo::Demo;
 use super::pages::{self, Block, Page};
-use nodegate_testbed::poll::DEADLINE;
-use std::path::Path;
+use crate::running_demo::Running;
+use nodegate_testbed::programs;
+use nodegate_testbed::waiting::DEADLINE;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 // === Running ===
 
 fn run(page: &Page) -> Result<(), String> {
-    let demo = Demo::start();
+    let demo = Running::start(&[]);
     for block in page.blocks.iter().filter(|block| block.runs()) {
         for step in block.steps() {
             demo.take(&step).map_err(|error| format!("{}:{}: {error}", page.path, block.line))?;
@@ -111,7 +111,7 @@ fn run(page: &Page) -> Result<(), String> {
     Ok(())
 }
 
-impl Demo {
+impl Running {
     /// Runs a command until it prints what it should; one of which nothing is told, once.
     fn take(&self, step: &Step) -> Result<(), String> {
         // This is what it starts; that it does is what the demo's own tests show.
@@ -133,11 +133,12 @@ impl Demo {
     }
 
     fn execute(&self, command: &str) -> Output {
-        let programs = Path::new(env!("CARGO_BIN_EXE_nodegate")).parent().unwrap();
+        let agent = programs::agent();
         let path = std::env::var("PATH").unwrap_or_default();
         let mut bash = Command::new("timeout");
         bash.args(["120", "bash", "-euo", "pipefail", "-c", command]).current_dir(pages::root());
-        bash.env("PATH", format!("{}:{path}", programs.display())).env_remove("KUBERNETES_SERVICE_HOST");
+        bash.env("PATH", format!("{}:{path}", agent.parent().unwrap().display()))
+            .env_remove("KUBERNETES_SERVICE_HOST");
         bash.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", self.kubeconfig.with_file_name("cache"));
         // As a person has it, also when make runs the tests.
         bash.env_remove("MAKELEVEL").env_remove("MAKEFLAGS");

@@ -2,7 +2,6 @@
 
 mod checks;
 mod commands;
-mod demo;
 mod links;
 mod pages;
 mod settings;

@@ -1,8 +1,8 @@
 //! The tables of settings say what the programs' `--help` says, and each setting has its row once.
 
 use super::pages::read;
+use nodegate_testbed::agent::run;
 use std::ffi::OsStr;
-use std::process::Command;
 
 /// A setting as `--help` shows it.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 
 /// Reads clap's long help: a line with the flag, and later `[env: NAME=]` and `[default: …]`, perhaps wrapped.
 fn settings_of_help() -> Vec<Setting> {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("--help").env_clear().output().unwrap();
+    let output = run(&["--help"], &[]);
     let help = String::from_utf8(output.stdout).unwrap();
     let options = between(&help, "Options:\n", "\nPATHS").unwrap();
     let blocks = options

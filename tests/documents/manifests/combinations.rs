@@ -2,7 +2,8 @@
 //! base can be used by its URL.
 
 use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay};
-use nodegate_kube_sim::Sim;
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::programs::run;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -45,12 +46,10 @@ fn every_combination_of_components_renders_to_known_objects() {
 }
 
 /// Against an API server, as kubectl looks up there what kinds and fields there are.
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_takes_every_combination() {
-    let sim = Sim::builder().start().await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    fs::write(&kubeconfig, sim.kubeconfig()).unwrap();
+#[test]
+fn kubectl_takes_every_combination() {
+    let cluster = Cluster::start();
+    let file = cluster.dir.path().join("rendered.yaml");
     // Custom resources are known only to a cluster that has the Prometheus operator.
     let known: Vec<String> = components().into_iter().filter(|name| name != "prometheus").collect();
     let paths: Vec<String> = known.iter().map(|name| format!("manifests/components/{name}")).collect();
@@ -58,19 +57,12 @@ async fn kubectl_takes_every_combination() {
     let chosen = [&[][..]].into_iter().chain(paths.chunks(1)).chain([&paths[..]]);
     for lines in chosen.map(|paths| format!("components: [{}]", paths.join(", "))) {
         let manifests = overlay(&lines);
-        let file = directory.path().join("rendered.yaml");
         // What begins with a brace is taken for JSON to its end.
         let documents: Vec<String> = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
         fs::write(&file, documents.concat()).unwrap();
-        let mut kubectl = Command::new("kubectl");
-        kubectl.args(["apply", "--dry-run=client", "--output=name", "--filename"]).arg(&file);
-        kubectl.env("KUBECONFIG", &kubeconfig).env("KUBECACHEDIR", directory.path().join("cache"));
-        kubectl.env_remove("KUBERNETES_SERVICE_HOST");
-        let output = tokio::task::spawn_blocking(move || kubectl.output().unwrap()).await.unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{lines}: {errors}");
-        let taken = String::from_utf8_lossy(&output.stdout).lines().count();
-        assert_eq!(taken, manifests.0.len(), "{lines}: {errors}");
+        let args = ["apply", "--dry-run=client", "--output=name", "--filename", file.to_str().unwrap()];
+        let taken = cluster.admin().run(&args).unwrap_or_else(|error| panic!("{lines}: {error}"));
+        assert_eq!(taken.lines().count(), manifests.0.len(), "{lines}");
     }
 }
 
@@ -80,21 +72,14 @@ async fn kubectl_takes_every_combination() {
 fn the_base_and_its_components_can_be_used_by_url() {
     let directory = tempfile::tempdir().unwrap();
     let repository = directory.path().join("nodegate");
-    let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).current_dir(directory.path()).output().unwrap();
-        assert!(
-            output.status.success(),
-            "{program} {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    };
     let path = repository.to_str().unwrap();
-    run("git", &["init", "--quiet", "--initial-branch=main", path]);
-    run("cp", &["-r", &format!("{ROOT}/manifests"), path]);
-    run("git", &["-C", path, "add", "manifests"]);
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false"];
-    run("git", &[&["-C", path], &who[..], &["commit", "--quiet", "--message=manifests"]].concat());
-    run("git", &["-C", path, "tag", "v0.1.0"]);
+    run(&format!("git init --quiet --initial-branch=main {path}"));
+    let copied = Command::new("cp").arg("-r").arg(format!("{ROOT}/manifests")).arg(path).status().unwrap();
+    assert!(copied.success());
+    run(&format!("git -C {path} add manifests"));
+    let who = "-c user.name=test -c user.email=test@example.com -c commit.gpgsign=false";
+    run(&format!("git -C {path} {who} commit --quiet --message=manifests"));
+    run(&format!("git -C {path} tag v0.1.0"));
     let url = |what: &str| format!("file://{path}//manifests/{what}?ref=v0.1.0");
 
     assert_eq!(Manifests::parse(&kustomize(Path::new(&url("base")))).0, install().0);

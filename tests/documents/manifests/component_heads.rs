@@ -1,10 +1,8 @@
 //! The overlays that the heads of manifests/components show are ones that kustomize takes.
 
+use super::support::{ROOT, render};
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::process::Command;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const REPOSITORY: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "//");
 const REF: &str = concat!("?ref=v", env!("CARGO_PKG_VERSION"));
 
@@ -17,7 +15,7 @@ fn each_overlay_can_be_rendered() {
         let overlays = overlays(&file);
         assert!(!overlays.is_empty(), "the head of {name} shows no overlay");
         for overlay in overlays {
-            render(&name, &overlay);
+            is_rendered(&name, &overlay);
         }
     }
 }
@@ -34,7 +32,7 @@ fn overlays(file: &str) -> Vec<String> {
         .collect()
 }
 
-fn render(component: &str, overlay: &str) {
+fn is_rendered(component: &str, overlay: &str) {
     let mut lines = overlay.replace(REPOSITORY, "").replace(REF, "");
     assert!(!lines.contains("https:"), "{component}: not this repository's {REF}: {overlay}");
     for (field, value) in
@@ -44,10 +42,6 @@ fn render(component: &str, overlay: &str) {
             lines = format!("{field}: [manifests/{value}]\n{lines}");
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    // kustomize takes no absolute paths to other directories, but it follows links.
-    symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    fs::write(directory.path().join("kustomization.yaml"), &lines).unwrap();
-    let output = Command::new("kubectl").arg("kustomize").arg(directory.path()).output().unwrap();
-    assert!(output.status.success(), "{component}: {lines}\n{}", String::from_utf8_lossy(&output.stderr));
+    eprintln!("{component}: {lines}");
+    render(&lines);
 }

@@ -9,7 +9,8 @@ mod support;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{Json, ROOT, Settings, install, knows_every_field, overlay};
+pub(crate) use support::overlay;
+use support::{Json, ROOT, Settings, install, knows_every_field};
 
 #[test]
 fn install_yaml_is_the_base_rendered() {

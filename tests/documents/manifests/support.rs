@@ -5,11 +5,11 @@ use clap::CommandFactory;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use nodegate_testbed::programs::run;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -22,18 +22,20 @@ pub(crate) fn install() -> Manifests {
 
 /// What `kubectl kustomize` makes of the base with these lines on top.
 pub(crate) fn overlay(lines: &str) -> Manifests {
+    Manifests::parse(&render(&format!("resources: [manifests/base]\n{lines}\n")))
+}
+
+/// What it makes of this kustomization at the top of the repository.
+pub(crate) fn render(kustomization: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     // kustomize takes no absolute paths to other directories, but it follows links.
     std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    let kustomization = format!("resources: [manifests/base]\n{lines}\n");
     fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
-    Manifests::parse(&kustomize(directory.path()))
+    kustomize(directory.path())
 }
 
 pub(crate) fn kustomize(directory: &Path) -> String {
-    let output = Command::new("kubectl").arg("kustomize").arg(directory).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    run(&format!("kubectl kustomize {}", directory.display()))
 }
 
 impl Manifests {

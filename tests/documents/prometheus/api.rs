@@ -1,15 +1,14 @@
 //! A Prometheus as a child process, asked over its HTTP API.
 
-use nodegate_testbed::poll::until;
+use nodegate_testbed::http;
+use nodegate_testbed::waiting::until;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// A running server; killed when dropped.
 pub(crate) struct Prometheus {
@@ -52,17 +51,16 @@ impl Prometheus {
         until("Prometheus to be ready", || {
             let log = || std::fs::read_to_string(&log).unwrap();
             assert!(child.try_wait().unwrap().is_none(), "Prometheus ended: {}", log());
-            request(address, "/-/ready").is_some_and(|(status, _)| status == 200).then_some(())
+            http::get(address, "/-/ready").is_ok_and(|reply| reply.status == 200).then_some(())
         });
         Self { child, address }
     }
 
     /// The `data` of an answer.
     pub(crate) fn get(&self, path: &str) -> Value {
-        let (status, body) = request(self.address, path).expect("Prometheus answers");
-        assert_eq!(status, 200, "{path}: {body}");
-        let mut answer: Value = serde_json::from_str(&body).unwrap();
-        answer["data"].take()
+        let reply = http::get(self.address, path).expect("Prometheus answers");
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        reply.json()["data"].take()
     }
 
     /// A query's result now.
@@ -114,15 +112,4 @@ pub(crate) fn encoded(text: &str) -> String {
         let _ = write!(out, "%{byte:02X}");
         out
     })
-}
-
-/// A GET's status and body; nothing if nobody listens.
-fn request(address: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }

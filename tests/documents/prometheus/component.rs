@@ -1,12 +1,10 @@
 //! manifests/components/prometheus as kustomize renders it. The types have what we use of the operator's resources and of a
 //! rule file, spelled as there, and refuse all else: so a wrong field is found where no cluster has the definitions.
 
+use crate::manifests::overlay;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::Command;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The component on top of the base.
 pub(crate) struct Component {
@@ -92,14 +90,7 @@ impl Component {
 }
 
 fn kustomize() -> Vec<Value> {
-    let directory = tempfile::tempdir().unwrap();
-    // kustomize takes no absolute paths to other directories, but it follows links.
-    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    let lines = "resources: [manifests/base]\ncomponents: [manifests/components/prometheus]\n";
-    std::fs::write(directory.path().join("kustomization.yaml"), lines).unwrap();
-    let output = Command::new("kubectl").arg("kustomize").arg(directory.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+    overlay("components: [manifests/components/prometheus]").0
 }
 
 fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {

@@ -1,9 +1,8 @@
 //! All that a fresh agent exposes, against a golden file.
 
 use super::promtool::check_metrics;
-use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::waiting::until;
 use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
@@ -53,8 +52,7 @@ fn every_name_type_label_and_help_text() {
     let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long).grace(long * 2));
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
     let args = ["--checks=kubelet", "--stale-after=10m", "--check=kubelet:interval=1h"];
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &args);
-    agent.wait_ready();
+    let agent = cluster.ready_agent(&args);
     until("the kubelet's check to have run", || agent.metric("nodegate_check_passed{check=\"kubelet\"}"));
     until("the Lease's watch", || {
         agent.metric("nodegate_watch_events_total{resource=\"leases\",type=\"init\"}")

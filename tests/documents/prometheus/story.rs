@@ -3,8 +3,8 @@
 use super::dashboard::label_values;
 use super::lab::{CHECK, FIRST_USER, Lab, NODES};
 use nodegate_kube_sim::{Effect, Scope};
-use nodegate_testbed::poll::until;
 use nodegate_testbed::stub::answer;
+use nodegate_testbed::waiting::until;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
 //! The watchers: this test's own program once more, with the kubeconfig in its environment.
 
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
-use nodegate_readiness::{Beats, Board, Catalog, Policy, Timeline};
+use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use nodegate_testbed::cluster::Cluster;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn watcher(number: usize) -> NodeWatch {
         stale_after,
         board: Arc::new(board),
         timeline,
-        beats: Arc::new(Beats::new(now)),
+        liveness: Arc::new(Liveness::new(now)),
         metrics: Arc::new(WatchMetrics::default()),
     }
 }

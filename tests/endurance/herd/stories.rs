@@ -3,8 +3,9 @@
 use super::arrivals::Arrivals;
 use super::flock::{Flock, node};
 use super::rotation;
+use crate::setting;
 use nodegate_testbed::cluster::Cluster;
-use nodegate_testbed::poll::until;
+use nodegate_testbed::waiting::until;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
@@ -108,13 +109,6 @@ fn a_hundred_come_back_one_after_the_other() {
     let control = after_a_fixed_wait(&cluster, watchers);
     println!("a fixed wait\n{}", control.histogram());
     assert!(control.fullest() > 80.0, "the measurement can tell a herd\n{}", control.histogram());
-}
-
-fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
-    std::env::var(name)
-        .ok()
-        .filter(|text| !text.is_empty())
-        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 /// `make herd`: `HERD` is how many, `HERD_MINUTES` for how long the steady state is looked at.

@@ -3,9 +3,9 @@
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::poll::until;
+use nodegate_testbed::process;
+use nodegate_testbed::waiting::until;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -94,22 +94,6 @@ impl Cost {
     }
 }
 
-/// On-CPU time and voluntary switches of all threads, to the nanosecond.
-fn scheduled(pid: u32) -> (Duration, u64) {
-    let (mut cpu, mut switches) = (0, 0);
-    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
-        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-        cpu += read("schedstat").split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or_default();
-        switches += number(&read("status"), "voluntary_ctxt_switches:");
-    }
-    (Duration::from_nanos(cpu), switches)
-}
-
-fn number(text: &str, name: &str) -> u64 {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name));
-    rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
-}
-
 /// The other nodes' kubelets; their writes go past the agent.
 fn cluster(nodes: usize) -> Cluster {
     let others = (1..nodes).map(|number| format!("other-{number}"));
@@ -138,24 +122,22 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     let cluster = cluster(nodes);
     let sim = &cluster.sim;
     sim.counters().reset();
-    let mut command = Command::new(program);
-    command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig());
-    let agent = Agent::launch(command);
+    let agent = cluster.launch(Command::new(program));
     agent.wait_ready();
     until("both watches", || (sim.counters().read().watches == 2).then_some(()));
     let first = sim.counters().read();
     std::thread::sleep(SETTLE);
 
-    let (version, before, (cpu, wake_ups)) =
-        (sim.store().version(), sim.counters().read(), scheduled(agent.pid()));
+    let scheduled = || (process::cpu(agent.pid()), process::sleeps(agent.pid()));
+    let (version, before, (cpu, wake_ups)) = (sim.store().version(), sim.counters().read(), scheduled());
     std::thread::sleep(time);
-    let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled(agent.pid()));
-    let memory = fs::read_to_string(format!("/proc/{}/smaps_rollup", agent.pid())).unwrap();
+    let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled());
+    let memory = process::memory(agent.pid());
     let mut cost = Cost {
         nodes,
         time,
-        rss_kib: number(&memory, "Rss:"),
-        anonymous_kib: number(&memory, "Anonymous:"),
+        rss_kib: memory.resident,
+        anonymous_kib: memory.anonymous,
         cpu: cpu_then.saturating_sub(cpu),
         wake_ups: wake_ups_then - wake_ups,
         first_bytes: first.bytes_sent,

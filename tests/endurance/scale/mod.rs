@@ -5,16 +5,10 @@
 mod bill;
 mod cost;
 
+use crate::setting;
 use cost::{Cost, measure};
-use std::path::PathBuf;
+use nodegate_testbed::programs;
 use std::time::Duration;
-
-fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
-    std::env::var(name)
-        .ok()
-        .filter(|text| !text.is_empty())
-        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-}
 
 /// More of anything than a cluster of one costs, by more than the machine's own unrest, is growth.
 fn flat(small: &Cost, large: &Cost, cpu: bool) -> Vec<String> {
@@ -54,7 +48,7 @@ fn flat(small: &Cost, large: &Cost, cpu: bool) -> Vec<String> {
 
 #[test]
 fn two_hundred_nodes_cost_an_agent_what_one_does() {
-    let agent: PathBuf = env!("CARGO_BIN_EXE_nodegate").into();
+    let agent = programs::agent();
     let [small, large] = [1, 200].map(|nodes| measure(&agent, nodes, Duration::from_secs(8)));
     println!("{}", Cost::table(&[&small, &large]));
     let grown = flat(&small, &large, false);
@@ -65,7 +59,7 @@ fn two_hundred_nodes_cost_an_agent_what_one_does() {
 #[test]
 #[ignore = "takes minutes: make scale"]
 fn scale() {
-    let agent = setting("SCALE_AGENT", PathBuf::from(env!("CARGO_BIN_EXE_nodegate")));
+    let agent = setting("SCALE_AGENT", programs::agent());
     let nodes = setting("SCALE", 5000);
     let time = Duration::from_secs(setting("SCALE_SECONDS", 120));
     let costs = [1, nodes].map(|nodes| measure(&agent, nodes, time));

@@ -1,5 +1,6 @@
 //! What the agent costs, read from the kernel's books.
 
+use nodegate_testbed::process;
 use std::fs;
 use std::time::Duration;
 
@@ -18,24 +19,17 @@ pub(crate) struct Reading {
 impl Reading {
     /// Of a process that is alive.
     pub(crate) fn of(pid: u32) -> Self {
-        let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let memory = process::memory(pid);
         Self {
-            rss_kib: field(&memory, "Rss:"),
-            anonymous_kib: field(&memory, "Anonymous:"),
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64,
-            threads: field(&status, "Threads:"),
+            rss_kib: memory.resident,
+            anonymous_kib: memory.anonymous,
+            descriptors: process::descriptors(pid) as u64,
+            threads: process::threads(pid).len() as u64,
         }
     }
 }
 
-/// The number behind a name at the beginning of a line.
-fn field(text: &str, name: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
-}
-
-/// The processor time of a process.
+/// The processor time of a process, with that of threads which have ended: those of the harness come and go.
 pub(crate) fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     // The name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.

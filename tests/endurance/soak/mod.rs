@@ -14,9 +14,10 @@ mod report;
 mod run;
 mod truth;
 
+use crate::setting;
+use nodegate_testbed::programs;
 use outage::Outage;
 use run::Plan;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// A tenth of the real times, as far as the agent's own constants let it.
@@ -26,7 +27,7 @@ fn compact(name: &'static str, outages: Vec<Outage>) -> Plan {
         name,
         length: Duration::from_secs(15),
         seed: 7,
-        agent: env!("CARGO_BIN_EXE_nodegate").into(),
+        agent: programs::agent(),
         stale_after: (stale_after, stale_after),
         lease_interval: Duration::from_secs(1),
         outage_every: Duration::from_secs(5),
@@ -56,31 +57,24 @@ fn an_agent_with_another_idea_of_stale_is_caught() {
     assert!(report.wrong > 0, "an agent that is stale after 12 s passed for one that is after 3 s");
 }
 
-fn setting<T>(name: &str, parse: impl Fn(&str) -> Option<T>, default: T) -> T {
-    match std::env::var(name) {
-        Ok(text) if !text.is_empty() => parse(&text).unwrap_or_else(|| panic!("{name}={text}")),
-        _ => default,
-    }
-}
-
 /// `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program, `SOAK_OUTAGE` a word that the outages
 /// must have in their names, `SOAK_STALE_AFTER` what the agent is told in place of what the oracle believes.
 #[test]
 #[ignore = "takes an hour: make soak"]
 fn soak() {
-    let duration = |text: &str| humantime::parse_duration(text).ok();
+    let duration = |name, default: Duration| *setting(name, humantime::Duration::from(default));
     let stale_after = Duration::from_secs(15);
-    let seed = setting("SOAK_SEED", |text| text.parse().ok(), fastrand::u64(..));
-    let word = setting("SOAK_OUTAGE", |text| Some(text.to_owned()), String::new());
+    let seed = setting("SOAK_SEED", fastrand::u64(..));
+    let word = setting("SOAK_OUTAGE", String::new());
     let mut outages: Vec<_> =
         Outage::ALL.into_iter().filter(|outage| outage.name().contains(&word)).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut outages);
     let plan = Plan {
         name: "soak",
-        length: setting("SOAK", duration, Duration::from_hours(1)),
+        length: duration("SOAK", Duration::from_hours(1)),
         seed,
-        agent: setting("SOAK_AGENT", |text| Some(PathBuf::from(text)), env!("CARGO_BIN_EXE_nodegate").into()),
-        stale_after: (stale_after, setting("SOAK_STALE_AFTER", duration, stale_after)),
+        agent: setting("SOAK_AGENT", programs::agent()),
+        stale_after: (stale_after, duration("SOAK_STALE_AFTER", stale_after)),
         lease_interval: Duration::from_secs(10),
         outage_every: Duration::from_mins(1),
         outages,

@@ -10,9 +10,10 @@ use super::report::{Report, Row};
 use super::truth::Truth;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::ports;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -75,19 +76,12 @@ pub(crate) fn run(plan: Plan) -> Report {
     soak.report
 }
 
-/// A port that nobody has for the moment.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn launch(plan: &Plan, cluster: &Cluster, agent_port: u16) -> Agent {
     let mut command = Command::new(&plan.agent);
     command
         .arg(format!("--stale-after={}ms", plan.stale_after.1.as_millis()))
-        .arg(format!("--agent-port={agent_port}"))
-        .env("NODE_NAME", NODE)
-        .env("KUBECONFIG", cluster.kubeconfig());
-    Agent::launch(command)
+        .arg(format!("--agent-port={agent_port}"));
+    cluster.launch(command)
 }
 
 impl Soak {
@@ -100,7 +94,7 @@ impl Soak {
                 .heartbeat_interval(Duration::from_secs(10))
                 .node_bytes(20_000)
         });
-        let agent_port = free_port();
+        let agent_port = ports::free();
         let agent = launch(&plan, &cluster, agent_port);
         agent.wait_ready();
         let began = Instant::now();
@@ -170,7 +164,7 @@ impl Soak {
             reading: Reading::of(self.agent.pid()),
             cpu: (now.0.saturating_sub(cpu.0), now.1.saturating_sub(cpu.1)),
             requests: self.site.cluster.sim.counters().read().total(),
-            flips: flips(&self.agent),
+            flips: self.agent.metric_sum("nodegate_flips_total") as u64,
             outages: std::mem::take(&mut self.befell).join("; "),
         };
         self.report.row(row, since.elapsed());
@@ -278,13 +272,6 @@ fn crowd(agent: SocketAddr) {
     for mut connection in &connections {
         assert!(connection.read(&mut [0; 64]).unwrap() > 0);
     }
-}
-
-/// All flips that the agent has counted.
-fn flips(agent: &Agent) -> u64 {
-    let text = agent.get("/metrics").body;
-    let counts = text.lines().filter(|line| line.starts_with("nodegate_flips_total{"));
-    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 fn sleep_until(instant: Instant) {

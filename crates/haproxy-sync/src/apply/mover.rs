@@ -4,16 +4,14 @@
 //! asked what it holds. Only what takes a server out is said again when HAProxy holds something else: a server that an
 //! operator or an agent took out stays out.
 
-use crate::apply::config_file::ConfigFile;
+use crate::apply::config_file::{ConfigFile, FileError};
 use crate::apply::layout::{Layout, Target};
 use crate::haproxy::socket::{AskError, Runtime};
 use crate::haproxy::state_file::{ServerLine, Servers, compose, parse};
 use crate::plan::desired::{Desired, ServerState};
 use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
-use crate::run::metrics::Metrics;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// So many backends with checks of their own are read one by one; of more, only our own words are kept.
 const MAX_BACKENDS: usize = 32;
@@ -30,10 +28,10 @@ pub enum MoveError {
 }
 
 /// What a round found out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Servers whose state was changed.
-    pub moved: usize,
+    /// The states that servers were moved to.
+    pub moved: Vec<ServerState>,
     /// Servers that HAProxy should have and does not: it runs another configuration than we believe. None if it was not
     /// asked.
     pub missing: Option<usize>,
@@ -43,7 +41,6 @@ pub struct Round {
 pub struct Mover {
     runtime: Option<Runtime>,
     state_file: Option<ConfigFile>,
-    metrics: Arc<Metrics>,
     check: Check,
     /// Whom all that we remember was said to.
     heard_by: Option<(u64, u32)>,
@@ -57,16 +54,10 @@ pub struct Mover {
 
 impl Mover {
     /// Knows nothing of HAProxy yet. Without a runtime socket only the state file is kept.
-    pub fn new(
-        runtime: Option<Runtime>,
-        state_file: Option<ConfigFile>,
-        check: Check,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(runtime: Option<Runtime>, state_file: Option<ConfigFile>, check: Check) -> Self {
         Self {
             runtime,
             state_file,
-            metrics,
             check,
             heard_by: None,
             said: BTreeMap::new(),
@@ -109,11 +100,8 @@ impl Mover {
         // Of a template of the operator's we don't know which servers it makes, nor those of a process that lacks some.
         let all_there = layout.ours && round.missing.is_none_or(|missing| missing == 0);
         self.tell(&runtime, &commands, all_there).await?;
-        round.moved = moved.len();
-        for (target, state) in moved {
-            self.metrics.moved(state);
-            self.said.insert(target, state);
-        }
+        round.moved = moved.iter().map(|(_, state)| *state).collect();
+        self.said.extend(moved);
         Ok(round)
     }
 
@@ -252,9 +240,8 @@ impl Mover {
     }
 
     /// Writes the states for the next process. With `fresh`, HAProxy is asked first what its checks found.
-    pub async fn save(&mut self, desired: &Desired, layout: &Layout, fresh: bool) {
-        let Some(file) = &self.state_file else { return };
-        let file = file.clone();
+    pub async fn save(&mut self, desired: &Desired, layout: &Layout, fresh: bool) -> Result<(), FileError> {
+        let Some(file) = self.state_file.clone() else { return Ok(()) };
         if let (true, Some(runtime)) = (fresh, self.runtime.clone())
             && let Err(error) = self.read(&runtime, layout).await
         {
@@ -262,14 +249,10 @@ impl Mover {
         }
         let text = compose(desired, &self.live, &self.check, layout.ours);
         if self.written.as_ref() == Some(&text) {
-            return;
+            return Ok(());
         }
-        match file.replace(text.as_bytes()) {
-            Ok(()) => self.written = Some(text),
-            Err(error) => {
-                self.metrics.failed("state-file");
-                tracing::warn!(%error, "can't save the states of servers for the next reload");
-            }
-        }
+        file.replace(text.as_bytes())?;
+        self.written = Some(text);
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::apply::applier::Applied;
 use crate::plan::desired::{Desired, Problem, ServerState};
 use crate::plan::guard::Held;
+use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -19,21 +20,12 @@ struct Kind {
     kind: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
-    verb: &'static str,
-    code: String,
-}
-
 /// All counters and gauges.
 #[derive(Debug, Default)]
 pub struct Metrics {
     applied: Family<Kind, Counter>,
     failures: Family<Kind, Counter>,
     moves: Family<Kind, Counter>,
-    requests: Family<Request, Counter>,
-    events: Counter,
-    restarts: Family<Kind, Counter>,
     nodes: Family<Kind, Gauge>,
     frontends: Gauge,
     servers: Gauge,
@@ -46,7 +38,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// The registry with everything in it.
-    pub fn registry(self: &Arc<Self>, life: Arc<Life>) -> Registry {
+    pub fn registry(self: &Arc<Self>, watched: &Counts, life: Arc<Life>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_haproxy");
         let all = &mut registry;
         all.register("applies", "Configurations that took effect, by what it took", self.applied.clone());
@@ -56,13 +48,7 @@ impl Metrics {
             self.failures.clone(),
         );
         all.register("server_moves", "Servers moved at run time, by their new state", self.moves.clone());
-        all.register(
-            "api_requests",
-            "Requests to the API server; code is none without an answer",
-            self.requests.clone(),
-        );
-        all.register("watch_events", "Objects received from the API server", self.events.clone());
-        all.register("watch_restarts", "Watches begun anew, by the reason", self.restarts.clone());
+        watched.register(all);
         all.register("nodes", "Nodes by the state that their servers should have", self.nodes.clone());
         all.register("frontends", "Service ports that are published", self.frontends.clone());
         all.register("servers", "Servers of all published ports", self.servers.clone());
@@ -97,19 +83,6 @@ impl Metrics {
 
     pub(crate) fn moved(&self, state: ServerState) {
         self.moves.get_or_create(&Kind { kind: state.word() }).inc();
-    }
-
-    pub(crate) fn request(&self, verb: &'static str, code: Option<u16>) {
-        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.requests.get_or_create(&Request { verb, code }).inc();
-    }
-
-    pub(crate) fn event(&self) {
-        self.events.inc();
-    }
-
-    pub(crate) fn restart(&self, kind: &'static str) {
-        self.restarts.get_or_create(&Kind { kind }).inc();
     }
 
     pub(crate) fn pending(&self, pending: bool) {

@@ -7,16 +7,17 @@ pub mod metrics;
 pub mod once;
 mod report;
 mod settings;
+pub mod shared;
 mod states;
 mod structure;
 pub mod tasks;
 
 use args::Args;
 use nodegate_settings::{BAD_SETTING, failed, read};
+use shared::Setup;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use tasks::Setup;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -8,8 +8,8 @@ use crate::plan::planner::plan;
 use crate::plan::render::render;
 use crate::run::metrics::Metrics;
 use crate::run::report::Reported;
-use crate::run::states::new_mover;
-use crate::run::tasks::Setup;
+use crate::run::shared::Setup;
+use crate::run::states::{new_mover, save};
 use crate::watch;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
@@ -39,7 +39,7 @@ pub enum RunError {
 async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
-    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::new(Metrics::default()));
+    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
     let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
     let facts = tokio::select! {
         complete = tokio::time::timeout(ONCE, complete) => match complete {
@@ -60,16 +60,16 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     let desired = plan_once(setup).await?;
     report(&desired.problems);
     let tools = &setup.tools;
-    let mut mover = new_mover(tools, Arc::new(Metrics::default()));
+    let (mut mover, metrics) = (new_mover(tools), Metrics::default());
     let guess = Layout::guess(Arc::new(desired.clone()), tools.have_our_sections());
-    mover.save(&desired, &guess, true).await;
+    save(&mut mover, &metrics, &desired, &guess, true).await;
     let mut applier = Applier::new(tools.clone());
     let applied = applier.settle(&desired, Reload::IF_NEEDED).await?;
     report(applier.problems());
     tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
     if let Some(layout) = applier.layout() {
         mover.round(&desired, layout).await?;
-        mover.save(&desired, layout, true).await;
+        save(&mut mover, &metrics, &desired, layout, true).await;
     }
     Ok(())
 }

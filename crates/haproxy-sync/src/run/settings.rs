@@ -6,7 +6,7 @@ use crate::haproxy::master::Master;
 use crate::haproxy::socket::Runtime;
 use crate::plan::policy::{Check, Policy};
 use crate::run::args::Args;
-use crate::run::tasks::Setup;
+use crate::run::shared::Setup;
 use crate::watch::Scope;
 use nodegate_readiness::Policy as Rules;
 use nodegate_settings::Mistakes;

@@ -7,7 +7,7 @@ use crate::apply::mover::{MoveError, Mover, Round};
 use crate::plan::desired::Desired;
 use crate::run::health::Loop;
 use crate::run::metrics::Metrics;
-use crate::run::tasks::{AUDIT, FIRST_RETRY, Shared};
+use crate::run::shared::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Runs forever; answers each of `saves` when the states are in their file.
 pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::Sender<()>>) {
     let mut shifter = Shifter {
-        mover: new_mover(&shared.setup.tools, shared.metrics.clone()),
+        mover: new_mover(&shared.setup.tools),
         shared: shared.clone(),
         failing: false,
         lack: Lack::default(),
@@ -40,7 +40,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
         let Some(layout) = layout else {
             // Nothing is known to run yet; if an earlier run of ours does, it has the same backends.
             let guess = Layout::guess(now.clone(), shared.setup.tools.have_our_sections());
-            shifter.mover.save(&now, &guess, asker.is_some()).await;
+            save(&mut shifter.mover, &shared.metrics, &now, &guess, asker.is_some()).await;
             continue;
         };
         shifter.shift(&now, &layout, look, asker.is_some()).await;
@@ -72,7 +72,7 @@ impl Lack {
 }
 
 impl Shifter {
-    async fn shift(&mut self, now: &Desired, layout: &Layout, look: bool, save: bool) {
+    async fn shift(&mut self, now: &Desired, layout: &Layout, look: bool, asked: bool) {
         match self.round(now, layout, look).await {
             Ok(round) => {
                 if self.lack.is_news(round.missing) {
@@ -85,8 +85,11 @@ impl Shifter {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("HAProxy can be told the states of servers again");
                 }
-                if round.moved > 0 || save {
-                    self.mover.save(now, layout, true).await;
+                for state in &round.moved {
+                    self.shared.metrics.moved(*state);
+                }
+                if !round.moved.is_empty() || asked {
+                    save(&mut self.mover, &self.shared.metrics, now, layout, true).await;
                 }
             }
             Err(error) => {
@@ -94,7 +97,7 @@ impl Shifter {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(%error, "HAProxy can't be told the states of servers; trying again");
                 }
-                self.mover.save(now, layout, false).await;
+                save(&mut self.mover, &self.shared.metrics, now, layout, false).await;
             }
         }
     }
@@ -107,10 +110,24 @@ impl Shifter {
     }
 }
 
+/// Writes the states for the next process. A failure is told and counted, and keeps nothing else from being done.
+pub(crate) async fn save(
+    mover: &mut Mover,
+    metrics: &Metrics,
+    desired: &Desired,
+    layout: &Layout,
+    fresh: bool,
+) {
+    if let Err(error) = mover.save(desired, layout, fresh).await {
+        metrics.failed("state-file");
+        tracing::warn!(%error, "can't save the states of servers for the next reload");
+    }
+}
+
 /// A mover that knows nothing of HAProxy yet.
-pub(crate) fn new_mover(tools: &Tools, metrics: Arc<Metrics>) -> Mover {
+pub(crate) fn new_mover(tools: &Tools) -> Mover {
     let state_file = tools.state_file.clone().map(ConfigFile::new);
-    Mover::new(tools.runtime.clone(), state_file, tools.policy.check.clone(), metrics)
+    Mover::new(tools.runtime.clone(), state_file, tools.policy.check.clone())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::plan::desired::Desired;
 use crate::plan::guard::Held;
 use crate::run::health::Loop;
 use crate::run::report::Reported;
-use crate::run::tasks::{AUDIT, FIRST_RETRY, Shared};
+use crate::run::shared::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -1,51 +1,23 @@
 //! The program as a whole: watch, plan, apply, move.
 
-use crate::apply::applier::Tools;
-use crate::apply::layout::Layout;
-use crate::plan::desired::Desired;
 use crate::plan::guard::Guard;
 use crate::plan::planner::plan;
 use crate::run::health::Health;
 use crate::run::http::{Pages, serve};
 use crate::run::metrics::Metrics;
 use crate::run::report::{Outage, Reported};
+use crate::run::shared::{Setup, Shared};
 use crate::run::{states, structure};
+use crate::watch;
+use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
-use crate::watch::{self, Scope};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch::{Receiver, Sender, channel};
-use tokio::sync::{Notify, mpsc, oneshot};
-
-/// How often HAProxy is looked at.
-pub(crate) const AUDIT: Duration = Duration::from_secs(5);
-/// The wait after a first failure.
-pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
-
-/// Everything that was asked for.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// What is watched.
-    pub scope: Scope,
-    /// What it is applied with.
-    pub tools: Tools,
-}
-
-/// What the tasks share.
-pub(crate) struct Shared {
-    pub(crate) setup: Setup,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) health: Arc<Health>,
-    pub(crate) desired: Sender<Option<Arc<Desired>>>,
-    pub(crate) layout: Sender<Option<Arc<Layout>>>,
-    /// HAProxy lacks what it should have.
-    pub(crate) reload: Notify,
-    /// Asks the mover to save the states, and waits until it has.
-    pub(crate) save: mpsc::Sender<oneshot::Sender<()>>,
-}
+use tokio::sync::{Notify, mpsc};
 
 /// Runs until `shutdown` resolves.
 pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Future<Output = ()>) {
@@ -57,7 +29,8 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     let (save, saves) = mpsc::channel(1);
     let (desired, _) = channel(None);
     let (layout, _) = channel(None);
-    let pages = Pages { health: health.clone(), registry: metrics.registry(life.clone()) };
+    let counts = Arc::new(Counts::default());
+    let pages = Pages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
     let shared = Arc::new(Shared { setup, metrics, health, desired, layout, reload: Notify::new(), save });
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
@@ -66,7 +39,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     tasks.spawn(structure::run(shared.clone()));
     tasks.spawn(states::run(shared.clone(), saves));
     tasks.spawn(consider(shared.clone(), (observed.clone(), observations), lists, life.clone()));
-    tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, shared.metrics.clone()));
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
     tokio::select! {
         () = shutdown => {}
         // None of them ends by itself.

@@ -1,7 +1,8 @@
 //! When each watch was last heard of.
 
-use crate::run::metrics::Metrics;
-use nodegate_node_watch::Ear;
+use crate::watch::counts::Counts;
+use http::request::Parts;
+use nodegate_kube_follow::WatchObserver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,8 +30,9 @@ impl Life {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    pub(crate) fn ear(self: &Arc<Self>, list: &str, metrics: Arc<Metrics>) -> Arc<dyn Ear> {
-        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), metrics })
+    /// Who keeps books of what a list's client hears.
+    pub(super) fn observer(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> impl WatchObserver + use<> {
+        ListObserver { life: self.clone(), list: list.into(), counts }
     }
 
     pub(crate) fn closed(&self, list: &str) {
@@ -60,26 +62,34 @@ impl Life {
     }
 }
 
-struct ListEar {
+/// Of a client that serves one list and its watch.
+#[derive(Clone)]
+struct ListObserver {
     life: Arc<Life>,
-    list: String,
-    metrics: Arc<Metrics>,
+    list: Arc<str>,
+    counts: Arc<Counts>,
 }
 
-impl Ear for ListEar {
-    fn accepted(&self) {
+impl WatchObserver for ListObserver {
+    type Stream = ();
+
+    fn stream(&self, _: &Parts) -> Option<()> {
+        Some(())
+    }
+
+    fn accepted(&self, (): ()) {
         self.life.with(&self.list, |watch| *watch = Watch { open: true, heard: Instant::now() });
     }
 
-    fn heard(&self) {
+    fn heard(&self, (): ()) {
         self.life.with(&self.list, |watch| watch.heard = Instant::now());
     }
 
-    fn closed(&self) {
+    fn closed(&self, (): ()) {
         self.life.closed(&self.list);
     }
 
     fn answered(&self, verb: &'static str, code: Option<u16>) {
-        self.metrics.request(verb, code);
+        self.counts.request(verb, code);
     }
 }

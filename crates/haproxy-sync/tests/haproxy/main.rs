@@ -1,4 +1,5 @@
-//! The promises, against a real HAProxy. `make haproxy-test` prints them all as a table.
+//! nodegate-haproxy: what it plans, what it tells HAProxy, and its promises against a real one, which
+//! `make haproxy-test` prints as a table.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,14 +8,19 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
+mod applier;
 mod faults;
 mod lab;
+mod mover;
 mod moves;
+mod plan;
 mod reloads;
 mod returning;
 mod scale;
+mod settings;
 mod structure;
 mod traffic;
+mod watch;
 
 /// One line of the table.
 pub(crate) struct Row {

@@ -1,6 +1,6 @@
 //! `http:<name>`: something of the operator's own answers 2xx.
 
-use crate::http::Prober;
+use crate::http::{Prober, status_reason};
 use crate::probe::{Probe, Run};
 use nodegate_readiness::Outcome;
 
@@ -12,8 +12,8 @@ impl Probe for Http {
         Box::pin(async {
             match self.0.status().await {
                 Ok(status) if status.is_success() => Outcome::Pass,
-                Ok(status) => Outcome::Fail(format!("HTTP {}", status.as_u16())),
-                Err(error) => error.into(),
+                Ok(status) => Outcome::Fail(status_reason(status)),
+                Err(error) => Outcome::Fail(error.into()),
             }
         })
     }

@@ -1,6 +1,6 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
-use crate::http::Prober;
+use crate::http::{Prober, status_reason};
 use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
 use crate::url::HttpUrl;
@@ -22,8 +22,8 @@ impl Probe for Kubelet {
             match self.0.status().await {
                 // Exactly 200 is what the kubelet says; another 2xx comes from something else on its port.
                 Ok(StatusCode::OK) => Outcome::Pass,
-                Ok(status) => Outcome::Fail(format!("HTTP {}", status.as_u16())),
-                Err(error) => error.into(),
+                Ok(status) => Outcome::Fail(status_reason(status)),
+                Err(error) => Outcome::Fail(error.into()),
             }
         })
     }

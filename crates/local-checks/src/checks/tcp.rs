@@ -2,13 +2,13 @@
 
 use crate::connect::Connector;
 use crate::probe::{Probe, Run};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::Reason;
 
 /// The connection is closed as soon as it stands: no byte is sent, and none is waited for.
 pub(crate) struct Tcp(pub(crate) Connector);
 
 impl Probe for Tcp {
     fn run(&self) -> Run<'_> {
-        Box::pin(async { self.0.connect().await.map_or_else(Outcome::from, |_| Outcome::Pass) })
+        Box::pin(async { self.0.connect().await.err().map(Reason::from).into() })
     }
 }

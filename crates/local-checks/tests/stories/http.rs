@@ -2,7 +2,7 @@
 
 use crate::support::{PATIENCE, Server, check, fail, hang};
 use nodegate_local_checks::http::{HttpError, Prober};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use socket2::SockRef;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -131,7 +131,7 @@ async fn a_body_is_read_as_far_as_it_is_wanted() {
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let error = Prober::new(reset.url()).reply().await.unwrap_err();
-    assert!(matches!(error, HttpError::Reset), "{error}");
+    assert!(matches!(error, HttpError::Reset), "{error:?}");
 }
 
 #[tokio::test]
@@ -141,8 +141,9 @@ async fn names_are_resolved_and_a_bad_one_is_named() {
     assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
     let bad = Prober::new("http://nowhere.invalid/".parse().unwrap());
     let outcome = tokio::time::timeout(PATIENCE, bad.status()).await.unwrap();
-    let reason = outcome.unwrap_err().to_string();
-    assert!(reason.starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
+    let reason = Reason::from(outcome.unwrap_err());
+    assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason:?}");
+    assert_eq!(reason.label(), "NameNotResolved");
 }
 
 #[tokio::test]

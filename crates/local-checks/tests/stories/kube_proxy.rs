@@ -2,7 +2,7 @@
 
 use crate::support::{Server, World, check, fail, hang, log_of};
 use nodegate_local_checks::{HostRoot, Probes, Settings};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn each_release_is_understood() {
     }
     let unavailable = "503 Service Unavailable";
     let leaving = of_1_28.replace("true", "false");
-    assert_eq!(says(unavailable, &leaving).await, Outcome::Draining("NodeNotEligible".to_owned()));
+    assert_eq!(says(unavailable, &leaving).await, Outcome::Draining(Reason::new("NodeNotEligible")));
     let stuck = r#"{"lastUpdated": "2018-04-25 15:44:17 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:45:30 +0000 UTC m=+103.0"}"#;
     assert_eq!(says(unavailable, stuck).await, fail("NotSynced for 73s"));
     let stale = stuck.replace("m=+103.0", "m=+330.0");

@@ -108,8 +108,8 @@ async fn a_port_that_takes_none_fails_by_how() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     assert_eq!(tcp(&closed.to_string(), "30s").await, fail("ConnectionRefused"));
     let unresolved = tokio::time::timeout(PATIENCE, tcp("nowhere.invalid:80", "30s")).await.unwrap();
-    let reason = unresolved.reason().unwrap().to_owned();
-    assert!(reason.starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
+    let reason = unresolved.reason().unwrap().clone();
+    assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
     // A queue that is full drops what comes, as a firewall does.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();

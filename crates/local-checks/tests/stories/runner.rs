@@ -5,7 +5,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::Prober;
 use nodegate_local_checks::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
-use nodegate_readiness::{LocalResult, Outcome, Query};
+use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
@@ -20,7 +20,7 @@ struct StatusOf(Prober);
 
 impl Probe for StatusOf {
     fn run(&self) -> Run<'_> {
-        Box::pin(async { self.0.status().await.map_or_else(Outcome::from, |_| Outcome::Pass) })
+        Box::pin(async { self.0.status().await.err().map(Reason::from).into() })
     }
 }
 
@@ -207,7 +207,7 @@ async fn only_changes_are_logged() {
     let (log, _guard) = log_of();
     let (probe, _) = Scripted::probe(|run| match run {
         10..20 => fail(&format!("Hung for {run}s")),
-        20..30 => Outcome::Draining("NodeNotEligible".to_owned()),
+        20..30 => Outcome::Draining(Reason::new("NodeNotEligible")),
         _ => Outcome::Pass,
     });
     let probes = Probes::none().with("x", every(1000, 500), probe);
@@ -273,10 +273,10 @@ async fn a_panicking_probe_fails_and_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_reason_is_cut_at_a_character() {
-    let (probe, _) = Scripted::probe(|_| Outcome::Draining("ä".repeat(1000)));
+    let (probe, _) = Scripted::probe(|_| Outcome::Draining(Reason::new("ä".repeat(1000))));
     let world = World::start(&Probes::none().with("x", every(1000, 500), probe), &Handle::current(), &["x"]);
     world.runner.eager_ready().await;
-    assert_eq!(world.outcome("x"), Some(Outcome::Draining("ä".repeat(128) + "…")));
+    assert_eq!(world.outcome("x"), Some(Outcome::Draining(Reason::new("ä".repeat(128) + "…"))));
 }
 
 /// A `statvfs` on a mount that is dead until it is revived.
@@ -295,7 +295,7 @@ impl Probe for DeadMount {
             drop(changed.wait_while(lock.lock().unwrap(), |alive| !*alive).unwrap());
             Outcome::Pass
         };
-        Box::pin(async { self.dedicated.run(call).await.unwrap_or_else(Outcome::from) })
+        Box::pin(async { self.dedicated.run(call).await.unwrap_or_else(|why| Outcome::Fail(why.into())) })
     }
 }
 
@@ -325,7 +325,7 @@ async fn a_dead_mount_costs_one_thread_and_says_how_long() {
     assert_eq!((stuck(), calls.load(Ordering::SeqCst)), (1, 1));
     let outcome = world.outcome("disk").unwrap();
     let reason = outcome.reason().unwrap();
-    let seconds = reason.strip_prefix("Hung for ").and_then(|rest| rest.strip_suffix('s')).unwrap();
+    let seconds = reason.as_str().strip_prefix("Hung for ").and_then(|rest| rest.strip_suffix('s')).unwrap();
     assert!(seconds.parse::<u64>().unwrap() > 400, "{reason}");
     *alive.0.lock().unwrap() = true;
     alive.1.notify_all();

@@ -1,7 +1,7 @@
 //! A server that misbehaves in one given way, probes that do as they are told, and a board to look at.
 
 use nodegate_local_checks::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
-use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Timeline};
+use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -183,5 +183,5 @@ pub(crate) fn every(interval_ms: u64, timeout_ms: u64) -> Timing {
 }
 
 pub(crate) fn fail(reason: &str) -> Outcome {
-    Outcome::Fail(reason.to_owned())
+    Outcome::Fail(Reason::parse(reason))
 }

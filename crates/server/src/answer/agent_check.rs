@@ -23,7 +23,7 @@ impl App {
         match why(&reports) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),
-            (Verdict::NotReady, reason) => format!("down #{}\n", one_line(&reason)),
+            (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),
         }
     }
 }

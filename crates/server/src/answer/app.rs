@@ -1,7 +1,7 @@
 //! What the server answers from.
 
 use crate::metrics::{Metrics, Registries, StateCollector};
-use nodegate_readiness::{Beats, Board, CheckId, Moment, Timeline};
+use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::future::{Future, ready};
@@ -40,7 +40,7 @@ pub struct AppParts {
     /// Turns the clock into moments; the same as everywhere else.
     pub timeline: Timeline,
     /// For `/livez`.
-    pub beats: Arc<Beats>,
+    pub liveness: Arc<Liveness>,
     /// Starts local checks.
     pub activator: Arc<dyn Activate>,
     /// Counts; also the one that the board's flips are told to.
@@ -55,7 +55,7 @@ pub struct AppParts {
 pub struct App {
     pub(super) board: Arc<Board>,
     timeline: Timeline,
-    pub(super) beats: Arc<Beats>,
+    pub(super) liveness: Arc<Liveness>,
     pub(super) activator: Arc<dyn Activate>,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) version: &'static str,
@@ -67,7 +67,7 @@ pub struct App {
 impl App {
     /// An app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
-        let AppParts { board, timeline, beats, activator, metrics, version, revision } = parts;
+        let AppParts { board, timeline, liveness, activator, metrics, version, revision } = parts;
         let registries = Registries::new(StateCollector {
             board: Arc::clone(&board),
             timeline,
@@ -78,7 +78,7 @@ impl App {
         Self {
             board,
             timeline,
-            beats,
+            liveness,
             activator,
             metrics,
             version,
@@ -122,7 +122,7 @@ impl App {
         Arc::new(Self::new(AppParts {
             board: Arc::new(board),
             timeline: Timeline::new(Instant::now()),
-            beats: Arc::new(Beats::new(Moment::default())),
+            liveness: Arc::new(Liveness::new(Moment::default())),
             activator: Arc::new(NoLocalChecks),
             metrics: Arc::default(),
             version: "",

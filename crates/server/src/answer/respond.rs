@@ -96,7 +96,7 @@ impl App {
     }
 
     fn live(&self, head: ResponseHead, now: Moment) -> Response<Full<Bytes>> {
-        match self.beats.check(now) {
+        match self.liveness.check(now) {
             Ok(()) => head.text(StatusCode::OK, "ok"),
             Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck.to_string()),
         }

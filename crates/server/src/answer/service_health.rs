@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::response_head::{Format, ResponseHead};
-use crate::route::SERVICES;
+use crate::route::SERVICES_PREFIX;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
@@ -24,7 +24,7 @@ impl App {
         raw: &str,
         now: Moment,
     ) -> Response<Full<Bytes>> {
-        let named = path.strip_prefix(SERVICES).and_then(|path| path.split_once('/'));
+        let named = path.strip_prefix(SERVICES_PREFIX).and_then(|path| path.split_once('/'));
         let found = named.and_then(|(namespace, name)| {
             let local_endpoints = self.board.local_endpoints(namespace, name, now)?;
             Some((namespace, name, local_endpoints))

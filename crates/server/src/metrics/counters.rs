@@ -1,6 +1,5 @@
 //! The counters.
 
-use super::label;
 use super::status_label::StatusLabel;
 use crate::route::Route;
 use http::StatusCode;
@@ -53,7 +52,7 @@ impl Metrics {
     /// Counts a flip: give this to the board.
     pub fn flip(&self, flip: &Flip) {
         let mut flips = self.flips();
-        let cut: String = label::of(&flip.reason).chars().take(MAX_REASON_CHARS).collect();
+        let cut: String = flip.reason.label().chars().take(MAX_REASON_CHARS).collect();
         let reason = if flips.reasons.contains(&cut) {
             cut
         } else if flips.reasons.len() < MAX_REASONS {
@@ -116,17 +115,17 @@ impl fmt::Debug for Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::Reason;
 
     #[test]
     fn the_reasons_of_flips_are_bounded() {
         let metrics = Metrics::default();
-        let flip =
-            |reason: String| Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason };
+        let flip = |reason| Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason };
         for n in 0..100 {
-            metrics.flip(&flip(format!("Reason{n}")));
+            metrics.flip(&flip(Reason::new(format!("Reason{n}"))));
         }
-        metrics.flip(&flip("Reason0".to_owned()));
-        metrics.flip(&flip("x".repeat(5000)));
+        metrics.flip(&flip(Reason::new("Reason0")));
+        metrics.flip(&flip(Reason::new("x".repeat(5000))));
         let flips = metrics.flips();
         assert_eq!(flips.reasons.len(), MAX_REASONS);
         // Those and the other reasons', and the two that are there from the start.
@@ -140,7 +139,7 @@ mod tests {
     fn a_reason_that_counts_is_one_label() {
         let metrics = Metrics::default();
         for age in 0..100 {
-            let reason = format!("NotSynced for {age}s");
+            let reason = Reason::new("NotSynced").counting("for", format_args!("{age}s"));
             metrics.flip(&Flip { at_unix_ms: 0, from: Verdict::Ready, to: Verdict::NotReady, reason });
         }
         assert_eq!(metrics.flips().reasons.len(), 2, "the other one is there from the start");

@@ -1,7 +1,6 @@
 //! What nodegate counts, and how it is exposed.
 
 mod counters;
-mod label;
 mod process;
 mod registries;
 mod state;

@@ -136,6 +136,7 @@ fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::Reason;
     use nodegate_readiness::status::{CacheStatus, CheckStatus};
     use std::borrow::Cow;
     use std::process::Command;
@@ -170,7 +171,7 @@ mod tests {
     fn nothing_from_elsewhere_is_markup() {
         let evil = "<script>\"'&\u{1b}\u{202e}";
         let mut status = Status { node: Some(evil.to_owned()), verdict: Some(Verdict::NotReady), ..status() };
-        status.reason = Some(evil.to_owned());
+        status.reason = Some(Reason::new(evil));
         status.version = Cow::Borrowed(evil);
         status.checks.push(CheckStatus {
             name: evil.to_owned(),
@@ -178,19 +179,21 @@ mod tests {
             active: true,
             passed: Some(false),
             verdict: Some(Verdict::NotReady),
-            reason: Some(evil.to_owned()),
-            last_reason: Some(evil.to_owned()),
+            reason: Some(Reason::new(evil)),
+            last_reason: Some(Reason::new(evil)),
             age_ms: None,
             duration_ms: 0,
         });
-        let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, evil.to_owned());
+        let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, Reason::new(evil));
         status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
         let page = page(&status);
         assert!(
             !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
             "{page}"
         );
-        assert_eq!(page.matches("&lt;script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}").count(), 8, "{page}");
+        // A reason has lost its control characters already.
+        let shown = |end| page.matches(&format!("&lt;script&gt;&quot;&#39;&amp;{end}")).count();
+        assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 4), "{page}");
     }
 
     #[test]

@@ -111,8 +111,8 @@ fn segments(status: &Status, wall: u64) -> Vec<Segment> {
         let at = flip.at_unix_ms.clamp(open.from, wall);
         let next = Segment {
             verdict: flip.to,
-            reason: flip.reason.clone(),
-            guess: flip.reason == CACHE_STALE,
+            reason: flip.reason.to_string(),
+            guess: flip.reason.code() == CACHE_STALE,
             from: at,
             to: wall,
         };
@@ -143,12 +143,12 @@ fn doubt(segments: &mut Vec<Segment>, since: u64) {
 mod tests {
     use super::*;
     use crate::page::tests::status;
-    use nodegate_readiness::Flip;
+    use nodegate_readiness::{Flip, Reason};
 
     const NOW: u64 = 1_700_000_000_000;
 
     fn flip(ago: u64, from: Verdict, to: Verdict, reason: &str) -> Flip {
-        Flip { at_unix_ms: NOW - ago, from, to, reason: reason.to_owned() }
+        Flip { at_unix_ms: NOW - ago, from, to, reason: Reason::parse(reason) }
     }
 
     /// Each span as its verdict, from and to how long ago, and whether it is a guess.

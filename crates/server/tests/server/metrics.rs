@@ -18,7 +18,7 @@ fn scenario() -> Running {
     let (kubelet, odd) = (catalog.find("kubelet").unwrap(), catalog.find("http:a\"b\\c").unwrap());
     let now = server.now();
     server.board.set_local(kubelet, Some(local_result(Outcome::Pass, now)), now, SystemTime::now());
-    let fail = Outcome::Fail("refused".to_owned());
+    let fail = Outcome::fail("refused");
     server.board.set_local(odd, Some(local_result(fail, now)), now, SystemTime::now());
     server.set_node(cordoned());
     server.set_node(ready());

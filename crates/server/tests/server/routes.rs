@@ -4,7 +4,7 @@ use crate::scenario::{
     HangingChecks, PAST, Response, Running, Scenario, cordoned, facts, local_result, ready,
 };
 use nodegate_readiness::check::KUBE_PROXY;
-use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome};
+use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome, Reason};
 use nodegate_server::Activate;
 use std::future::{Future, ready as done};
 use std::pin::Pin;
@@ -157,7 +157,7 @@ fn haproxys_default_check_sees_the_node() {
 
 #[test]
 fn livez_says_no_when_a_loop_is_stuck() {
-    let server = Scenario { beat: Duration::from_secs(31), ..Scenario::default() }.serve();
+    let server = Scenario { loops: Duration::from_secs(31), ..Scenario::default() }.serve();
     let response = server.get("/livez");
     assert_eq!(response.status, 503);
     assert!(response.body.starts_with("the watch task has been stuck for 3"), "{}", response.body);
@@ -225,8 +225,8 @@ fn a_service_says_whether_kube_proxy_works() {
         let response = server.get("/services/ingress/web");
         (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
     };
-    assert_eq!(answer(Outcome::Fail("refused".to_owned())), (503, false));
-    assert_eq!(answer(Outcome::Draining("NodeNotEligible".to_owned())), (200, true));
+    assert_eq!(answer(Outcome::fail("refused")), (503, false));
+    assert_eq!(answer(Outcome::Draining(Reason::new("NodeNotEligible"))), (200, true));
     assert_eq!(answer(Outcome::Pass), (200, true));
 }
 
@@ -267,7 +267,7 @@ impl Activate for RunsOnce {
         self.runs.fetch_add(checks.len(), Ordering::SeqCst);
         let (board, now) = (self.board.get().unwrap(), *self.now.get().unwrap());
         for check in checks {
-            let outcome = Outcome::Fail("refused".to_owned());
+            let outcome = Outcome::fail("refused");
             board.set_local(check, Some(local_result(outcome, now)), now, SystemTime::now());
         }
         Box::pin(done(()))

@@ -1,7 +1,7 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
 use nodegate_readiness::{
-    Beats, Board, Catalog, CheckId, Condition, ConditionStatus, LocalCheck, LocalResult, Moment, Node,
+    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
     NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
 };
 use nodegate_server::{
@@ -25,7 +25,7 @@ pub(crate) const PAST: Duration = Duration::from_hours(1);
 
 pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
     let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
-    NodeFacts { resource_version: "7".to_owned(), conditions: vec![condition], ..NodeFacts::default() }
+    NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
 }
 
 pub(crate) fn ready() -> NodeFacts {
@@ -42,8 +42,8 @@ pub(crate) struct Scenario {
     pub(crate) node: Node,
     /// How long ago there last was proof of the cache.
     pub(crate) proof: Option<Duration>,
-    /// How long ago the loops last beat.
-    pub(crate) beat: Duration,
+    /// How long ago the loops last said that they are alive.
+    pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
     pub(crate) default: Vec<&'static str>,
     pub(crate) activator: Arc<dyn Activate>,
@@ -57,7 +57,7 @@ impl Default for Scenario {
             node_name: Some("node-a"),
             node: Node::Present(ready()),
             proof: Some(Duration::ZERO),
-            beat: Duration::ZERO,
+            loops: Duration::ZERO,
             local: Vec::new(),
             default: vec!["node_ready"],
             activator: Arc::new(NoLocalChecks),
@@ -100,13 +100,13 @@ impl Scenario {
             board.set_service(index, &ServiceFacts { local_endpoints }, now, SystemTime::now());
         }
         board.open(now, SystemTime::now());
-        let beats = Arc::new(Beats::new(Moment::default()));
-        beats.watch(ago(self.beat));
-        beats.timers(ago(self.beat));
+        let liveness = Arc::new(Liveness::new(Moment::default()));
+        liveness.report_watch(ago(self.loops));
+        liveness.report_timers(ago(self.loops));
         let app = App::new(AppParts {
             board: Arc::clone(&board),
             timeline,
-            beats,
+            liveness,
             activator: self.activator,
             metrics,
             version: "1.2.3",

@@ -4,10 +4,12 @@
 //! the call itself and not by a task of its own, so that a call that is given up leaves nothing behind; that is why there
 //! is no gRPC library here.
 
+use crate::http::status_reason;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{HeaderMap, Request, StatusCode, header};
+use nodegate_readiness::Reason;
 use prost::Message;
 use std::io;
 use tokio::net::UnixStream;
@@ -86,32 +88,24 @@ pub(super) struct RuntimeCondition {
     pub(super) message: String,
 }
 
-/// Why there was no answer; the text begins the check's reason.
-#[derive(Debug, thiserror::Error)]
+/// Why there was no answer.
+#[derive(Debug)]
 pub(super) enum CallError {
     /// A gRPC server without this service.
-    #[error("NotCRIv1")]
     NotCri,
     /// The server's own refusal: the name of its code and its message.
-    #[error("gRPC {0}: {1}")]
     Refused(&'static str, String),
     /// An HTTP/2 server, but no gRPC.
-    #[error("HTTP {}", .0.as_u16())]
     Http(StatusCode),
     /// What came is not HTTP/2, not gRPC or not the message that was asked for.
-    #[error("MalformedAnswer")]
     Malformed,
     /// More than is read.
-    #[error("AnswerTooLarge")]
     TooLarge,
     /// The other side broke the connection off.
-    #[error("ConnectionReset")]
     Reset,
     /// The other side closed the connection before its answer was complete.
-    #[error("ConnectionClosed")]
     Closed,
     /// Anything else that the kernel said.
-    #[error("ConnectionFailed ({0})")]
     Io(io::Error),
 }
 
@@ -210,6 +204,21 @@ pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
 
 // === impl CallError ===
 
+impl From<CallError> for Reason {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::NotCri => Self::new("NotCRIv1"),
+            CallError::Refused(code, message) => Self::new("gRPC").status(code).name(&message),
+            CallError::Http(status) => status_reason(status),
+            CallError::Malformed => Self::new("MalformedAnswer"),
+            CallError::TooLarge => Self::new("AnswerTooLarge"),
+            CallError::Reset => Self::new("ConnectionReset"),
+            CallError::Closed => Self::new("ConnectionClosed"),
+            CallError::Io(error) => Self::new("ConnectionFailed").status(format_args!("({error})")),
+        }
+    }
+}
+
 impl From<h2::Error> for CallError {
     fn from(error: h2::Error) -> Self {
         if error.is_io() {
@@ -295,7 +304,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-status", code.parse().unwrap());
             headers.insert("grpc-message", message.parse().unwrap());
-            outcome(&headers).unwrap().err().map(|error| error.to_string())
+            outcome(&headers).unwrap().err().map(|error| Reason::from(error).to_string())
         };
         assert!(outcome(&HeaderMap::new()).is_none());
         assert_eq!(said("0", ""), None);

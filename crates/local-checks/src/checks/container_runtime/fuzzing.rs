@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 pub fn frame(bytes: &[u8]) -> Outcome {
     match cri::unframed(bytes) {
         Ok(response) => judge(&response.status.unwrap_or_default()),
-        Err(error) => Outcome::Fail(error.to_string()),
+        Err(error) => Outcome::Fail(error.into()),
     }
 }
 
@@ -16,6 +16,6 @@ pub fn frame(bytes: &[u8]) -> Outcome {
 pub async fn socket(stream: UnixStream) -> Outcome {
     match cri::status(stream).await {
         Ok(status) => judge(&status),
-        Err(error) => Outcome::Fail(error.to_string()),
+        Err(error) => Outcome::Fail(error.into()),
     }
 }

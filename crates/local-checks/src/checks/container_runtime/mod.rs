@@ -10,7 +10,7 @@ use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
 use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -71,21 +71,14 @@ struct ContainerRuntime {
 }
 
 /// Why the runtime could not be asked, or did not answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 enum Unasked {
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-    #[error("NoSocket: {0}")]
+    NoAnswer(NoAnswer),
     NoSocket(String),
-    #[error("PermissionDenied: {}", .0.display())]
     Denied(PathBuf),
-    #[error("ConnectionRefused: {}", .0.display())]
     Refused(PathBuf),
-    #[error("NotAccepting: {}", .0.display())]
     NotAccepting(PathBuf),
-    #[error("ConnectionFailed: {path} ({error})", path = .0.display(), error = .1)]
     Io(PathBuf, io::Error),
-    #[error("{error}: {path}", path = .0.display(), error = .1)]
     Call(PathBuf, CallError),
 }
 
@@ -94,7 +87,7 @@ impl Probe for ContainerRuntime {
         Box::pin(async {
             match self.ask().await {
                 Ok(status) => judge(&status),
-                Err(error) => Outcome::Fail(error.to_string()),
+                Err(error) => Outcome::Fail(error.into()),
             }
         })
     }
@@ -171,24 +164,46 @@ impl Unasked {
     }
 }
 
+impl From<NoAnswer> for Unasked {
+    fn from(why: NoAnswer) -> Self {
+        Self::NoAnswer(why)
+    }
+}
+
+impl From<Unasked> for Reason {
+    fn from(error: Unasked) -> Self {
+        let at = |reason: Self, path: PathBuf| reason.name(&path.display().to_string());
+        match error {
+            Unasked::NoAnswer(why) => why.into(),
+            Unasked::NoSocket(paths) => Self::new("NoSocket").name(&paths),
+            Unasked::Denied(path) => at(Self::new("PermissionDenied"), path),
+            Unasked::Refused(path) => at(Self::new("ConnectionRefused"), path),
+            Unasked::NotAccepting(path) => at(Self::new("NotAccepting"), path),
+            Unasked::Io(path, error) => {
+                Self::new("ConnectionFailed").detail(format_args!("{} ({error})", path.display()))
+            }
+            Unasked::Call(path, error) => at(error.into(), path),
+        }
+    }
+}
+
 /// The runtime's verdict on itself.
 fn judge(status: &RuntimeStatus) -> Outcome {
     let failing = REQUIRED.iter().filter_map(|required| {
         match status.conditions.iter().find(|condition| condition.r#type == *required) {
-            None => Some(format!("{required}: not reported")),
+            None => Some(Reason::new(*required).detail("not reported")),
             Some(condition) if condition.status => None,
             Some(condition) if condition.reason.is_empty() && condition.message.is_empty() => {
-                Some(format!("{required}=False"))
+                Some(Reason::new(format!("{required}=False")))
             }
             Some(condition) => {
-                let words = [*required, &condition.reason, &condition.message];
-                let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-                Some(words.join(": "))
+                let words =
+                    [&condition.reason, &condition.message].into_iter().filter(|word| !word.is_empty());
+                Some(words.fold(Reason::new(*required), |reason, word| reason.name(word)))
             }
         }
     });
-    let reasons: Vec<String> = failing.collect();
-    if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join("; ")) }
+    Reason::join(failing, "; ").into()
 }
 
 #[cfg(test)]
@@ -207,7 +222,7 @@ mod tests {
     }
 
     fn fail(reason: &str) -> Outcome {
-        Outcome::Fail(reason.to_owned())
+        Outcome::Fail(Reason::parse(reason))
     }
 
     #[test]
@@ -220,7 +235,10 @@ mod tests {
         let without = "NetworkReady: NetworkPluginNotReady: cni plugin not initialized";
         assert_eq!(judge(&status(&[runtime, no_cni])), fail(without));
         let both = status(&[no_cni, ("RuntimeReady", false, "", "")]);
-        assert_eq!(judge(&both), fail(&format!("RuntimeReady=False; {without}")));
+        let both = judge(&both);
+        let both = both.reason().unwrap();
+        assert_eq!(both.as_str(), format!("RuntimeReady=False; {without}"));
+        assert_eq!(both.label(), "RuntimeReady=False");
         assert_eq!(
             judge(&RuntimeStatus::default()),
             fail("RuntimeReady: not reported; NetworkReady: not reported")
@@ -233,6 +251,7 @@ mod tests {
         let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
         let context = crate::Context { host: &host, options: &options, timeout: std::time::Duration::MAX };
         let Outcome::Fail(reason) = (CONSTRUCTOR.new)(&context).run().await else { panic!("it passed") };
+        let reason = reason.as_str();
         assert!(reason.starts_with("NoSocket: /run/crio/crio.sock, /run/cri-dockerd.sock, "), "{reason}");
         assert!(reason.len() < 256, "longer ones are cut: {reason}");
     }

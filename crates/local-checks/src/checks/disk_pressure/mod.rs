@@ -5,6 +5,7 @@ mod settings;
 
 use self::room::{IMAGES, Limits, NODE, Room, Shortage};
 use self::settings::LimitSettings;
+use crate::cycle::timeout_reason;
 use crate::dedicated::Dedicated;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
@@ -13,7 +14,7 @@ use crate::paths::Paths;
 use crate::probe::{Probe, Run};
 use crate::registry::{Constructor, Context};
 use futures::future::join_all;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstatvfs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -96,18 +97,18 @@ impl DiskPressure {
         let host = self.host.clone();
         let table = match self.table.run(move || MountTable::read(&host)).await {
             Ok(Ok(table)) => table,
-            Ok(Err(error)) => return Outcome::Fail(format!("NoMountTable: {error}")),
-            Err(why) => return why.into(),
+            Ok(Err(error)) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
+            Err(why) => return Outcome::Fail(why.into()),
         };
         let seen = join_all(self.by_filesystem(&table).into_iter().map(|places| self.ask(places, deadline)));
         let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
         seen.retain(|seen| !is_overlay(&table, seen));
         if seen.is_empty() {
             // Such as the container's own root when the host's is not mounted: a pass would be a lie.
-            return Outcome::Fail(format!(
-                "NothingToMeasure: none of the paths is on a disk; is --host-root={} the host's /?",
+            return Outcome::Fail(Reason::new("NothingToMeasure").detail(format_args!(
+                "none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()
-            ));
+            )));
         }
         verdict(&table, &seen)
     }
@@ -142,8 +143,8 @@ impl DiskPressure {
                     seen.push(Seen::Trouble(place, error.to_string()));
                     continue;
                 }
-                Ok(Err(why)) => why.to_string(),
-                Err(_) => format!("Timeout after {}", humantime::format_duration(self.patience)),
+                Ok(Err(why)) => Reason::from(why).to_string(),
+                Err(_) => timeout_reason(self.patience).to_string(),
             };
             seen.push(Seen::Trouble(place, trouble));
             break;
@@ -200,7 +201,7 @@ fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
     let mut reasons = Vec::new();
     for seen in seen {
         match seen {
-            Seen::Trouble(place, why) => reasons.push(format!("{}: {why}", place.path.display())),
+            Seen::Trouble(place, why) => reasons.push(at(&place.path).name(why)),
             Seen::Room(place, room) => {
                 let mount = table.holder(&place.real());
                 if mount.as_ref().is_some_and(takes_no_writes) {
@@ -213,8 +214,12 @@ fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
             }
         }
     }
-    reasons.extend(findings.iter().map(|found| format!("{}: {}", found.path.display(), found.shortage)));
-    if reasons.is_empty() { Outcome::Pass } else { Outcome::Fail(reasons.join("; ")) }
+    reasons.extend(findings.iter().map(|found| at(found.path).detail(found.shortage)));
+    Reason::join(reasons, "; ").into()
+}
+
+fn at(path: &Path) -> Reason {
+    Reason::new(path.display().to_string())
 }
 
 /// An image of an operating system is full on the day when it is built, and stays so. What `statvfs` says of it would
@@ -273,7 +278,7 @@ mod tests {
             Seen::Room(place, Room { bytes: share(*bytes), inodes: share(*inodes) })
         });
         match verdict(&MountTable::of(TABLE), &seen.collect::<Vec<_>>()) {
-            Outcome::Fail(reason) => Some(reason),
+            Outcome::Fail(reason) => Some(reason.to_string()),
             _ => None,
         }
     }
@@ -329,7 +334,7 @@ mod tests {
         let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
         assert_eq!(probe(host, &set).run().await, Outcome::Pass);
         let Outcome::Fail(reason) = probe(host, &set[..1]).run().await else { panic!("nothing was there") };
-        assert!(reason.starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
+        assert!(reason.as_str().starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
     }
 
     #[tokio::test]
@@ -347,7 +352,7 @@ mod tests {
             began = entered.recv() => began.unwrap(),
         }
         let Outcome::Fail(reason) = probe.run().await else { panic!("it hangs") };
-        assert_eq!(reason, "/: Hung for 0s");
+        assert_eq!(reason, Reason::parse("/: Hung for 0s"));
         drop(release);
     }
 }

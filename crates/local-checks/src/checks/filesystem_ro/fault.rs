@@ -17,7 +17,7 @@
 //! [`super::ext4`]).
 
 use crate::mounts::{Mount, MountTable};
-use std::fmt;
+use nodegate_readiness::Reason;
 
 /// What is wrong with a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Finding<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Finding<'_> {
+    pub(super) fn reason(&self) -> Reason {
         let (what, hint) = match self.fault {
             Fault::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
             Fault::ShutDown => ("FilesystemShutDown", "see dmesg"),
@@ -75,7 +75,7 @@ impl fmt::Display for Finding<'_> {
         };
         let (point, source) = (self.mount.point.display(), self.mount.source.display());
         let kind = String::from_utf8_lossy(self.mount.kind);
-        write!(f, "{what}: {point} ({kind} {source}): {hint}")
+        Reason::new(what).detail(format_args!("{point} ({kind} {source}): {hint}"))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::options::OptionKey;
 use crate::paths::Paths;
 use crate::probe::{Probe, Run};
 use crate::registry::Constructor;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
 use std::io;
@@ -60,7 +60,9 @@ struct FilesystemRo {
 impl Probe for FilesystemRo {
     fn run(&self) -> Run<'_> {
         let watch = Arc::clone(&self.watch);
-        Box::pin(async { self.thread.run(move || watch.look()).await.unwrap_or_else(Outcome::from) })
+        Box::pin(async {
+            self.thread.run(move || watch.look()).await.unwrap_or_else(|why| Outcome::Fail(why.into()))
+        })
     }
 }
 
@@ -77,22 +79,17 @@ impl Watch {
     fn look(&self) -> Outcome {
         let table = match MountTable::read(&self.host) {
             Ok(table) => table,
-            Err(error) => return Outcome::Fail(format!("NoMountTable: {error}")),
+            Err(error) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
         };
         let mounts = self.watched(&table);
         if mounts.is_empty() {
             // Such as the container's own root when the host's is not mounted: a pass would be a lie.
-            return Outcome::Fail(format!(
-                "NothingToWatch: no disk under the watched paths; is --host-root={} the host's /?",
+            return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
+                "no disk under the watched paths; is --host-root={} the host's /?",
                 self.host.as_path().display()
-            ));
+            )));
         }
-        let findings = self.findings(&table, &mounts);
-        if findings.is_empty() {
-            return Outcome::Pass;
-        }
-        let reasons: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        Outcome::Fail(reasons.join("; "))
+        Reason::join(self.findings(&table, &mounts).iter().map(Finding::reason), "; ").into()
     }
 
     /// The filesystems with blocks below them that the watched paths are on, each once.

@@ -7,8 +7,9 @@
 //! `status` are those of the last change, which on a quiet cluster may be hours ago, so they say nothing.
 
 use super::stamp::Stamp;
+use crate::http::status_reason;
 use http::StatusCode;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -57,31 +58,35 @@ struct Family {
 
 /// The outcome of one answer.
 pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome {
-    let http = || Outcome::Fail(format!("HTTP {}", status.as_u16()));
+    let http = || Outcome::Fail(status_reason(status));
     if !matches!(status, StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE) {
         return http();
     }
     let Ok(answer) = serde_json::from_slice::<Answer>(body) else {
-        return if status == StatusCode::OK { Outcome::Fail("MalformedJSON".to_owned()) } else { http() };
+        return if status == StatusCode::OK { Outcome::fail("MalformedJSON") } else { http() };
     };
     if let Some(reason) = answer.unhealthy() {
         return Outcome::Fail(reason);
     }
     if answer.node_eligible == Some(false) {
-        return Outcome::Draining("NodeNotEligible".to_owned());
+        return Outcome::Draining(Reason::new("NodeNotEligible"));
     }
     let age = answer.age(answer.last_updated.as_deref());
     match age {
-        Some(age) if status != StatusCode::OK => Outcome::Fail(format!("NotSynced for {}s", age.as_secs())),
+        Some(age) if status != StatusCode::OK => {
+            Outcome::Fail(Reason::new("NotSynced").counting("for", format_args!("{}s", age.as_secs())))
+        }
         None if status != StatusCode::OK => http(),
-        Some(age) if age > max_age.0 => Outcome::Fail(format!("Stale: last updated {}s ago", age.as_secs())),
+        Some(age) if age > max_age.0 => {
+            Outcome::Fail(Reason::new("Stale").detail(format_args!("last updated {}s ago", age.as_secs())))
+        }
         _ => Outcome::Pass,
     }
 }
 
 impl Answer {
     /// What the releases that know say of the rules themselves, whatever becomes of the node.
-    fn unhealthy(&self) -> Option<String> {
+    fn unhealthy(&self) -> Option<Reason> {
         let stuck = self.status.iter().filter(|(_, family)| family.healthy == Some(false));
         let stuck: Vec<String> = stuck
             .map(|(name, family)| match self.age(family.last_updated.as_deref()) {
@@ -90,9 +95,9 @@ impl Answer {
             })
             .collect();
         if !stuck.is_empty() {
-            return Some(format!("NotSynced: {}", stuck.join(", ")));
+            return Some(Reason::new("NotSynced").name(&stuck.join(", ")));
         }
-        (self.healthy == Some(false)).then(|| "NotSynced".to_owned())
+        (self.healthy == Some(false)).then(|| Reason::new("NotSynced"))
     }
 
     /// How long before the answer `updated` was, by kube-proxy's own clock; `None` if it never was, or can't be read: the
@@ -114,11 +119,11 @@ mod tests {
     }
 
     fn fail(reason: &str) -> Outcome {
-        Outcome::Fail(reason.to_owned())
+        Outcome::Fail(Reason::parse(reason))
     }
 
     fn draining() -> Outcome {
-        Outcome::Draining("NodeNotEligible".to_owned())
+        Outcome::Draining(Reason::new("NodeNotEligible"))
     }
 
     #[test]

@@ -17,6 +17,6 @@ pub async fn connection(stream: UnixStream) -> Outcome {
     let prober = Prober::new(HttpUrl::local(10256, "/healthz"));
     match prober.over(stream, MAX_BODY).await {
         Ok(reply) => judge(reply.status, &reply.body, MaxAge::default()),
-        Err(error) => error.into(),
+        Err(error) => Outcome::Fail(error.into()),
     }
 }

@@ -14,7 +14,7 @@ use crate::registry::Constructor;
 use crate::url::HttpUrl;
 use answer::{MaxAge, judge};
 use deployed::{Absence, COMES_WITHIN, Deployed};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use rustix::system::sysinfo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ impl Probe for KubeProxy {
                     contact.not_made();
                     self.absent(error)
                 }
-                Err(error) => error.into(),
+                Err(error) => Outcome::Fail(error.into()),
             }
         })
     }
@@ -67,15 +67,17 @@ impl KubeProxy {
     fn absent(&self, error: ConnectError) -> Outcome {
         let was_there = self.was_open.load(Ordering::Relaxed);
         match (&error, self.deployed.absence(was_there, node_up())) {
-            (ConnectError::Refused, Absence::NotStarted) => Outcome::Fail(format!(
-                "NotStarted: nothing listens yet; taken as not deployed once the node has been up for {}",
-                humantime::format_duration(COMES_WITHIN)
-            )),
+            (ConnectError::Refused, Absence::NotStarted) => {
+                Outcome::Fail(Reason::new("NotStarted").detail(format_args!(
+                    "nothing listens yet; taken as not deployed once the node has been up for {}",
+                    humantime::format_duration(COMES_WITHIN)
+                )))
+            }
             (ConnectError::Refused, Absence::NotDeployed) => {
                 self.warn_not_deployed();
                 Outcome::Pass
             }
-            _ => HttpError::Connect(error).into(),
+            _ => Outcome::Fail(error.into()),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::registry::{Constructor, Context};
 use dns::Question;
 use futures::future::{join, join_all};
 use netlink::Netlink;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{Outcome, Reason};
 use resolv_conf::Nameserver;
 use routes::DefaultRoute;
 use settings::{Families, Gateways, Nameservers};
@@ -78,18 +78,13 @@ impl Probe for Network {
             let host = self.host.clone();
             let files = match self.files.run(move || Files::read(&host)).await {
                 Ok(files) => files,
-                Err(error) => return error.into(),
+                Err(error) => return Outcome::Fail(error.into()),
             };
             let until = Instant::now() + self.patience;
             let (dns, gateways) =
                 join(self.ask_nameservers(files.nameservers, until), self.ask_gateways(files.routes, until))
                     .await;
-            match (dns, gateways) {
-                (Ok(()), Ok(())) => Outcome::Pass,
-                (Err(dns), Ok(())) => Outcome::Fail(dns),
-                (Ok(()), Err(gateways)) => Outcome::Fail(gateways),
-                (Err(dns), Err(gateways)) => Outcome::Fail(format!("{gateways}; {dns}")),
-            }
+            Reason::join([gateways, dns].into_iter().filter_map(Result::err), "; ").into()
         })
     }
 }
@@ -114,13 +109,13 @@ impl Network {
         &self,
         found: io::Result<Vec<Nameserver>>,
         until: Instant,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         if self.nameservers == Nameservers::Off {
             return Ok(());
         }
-        let nameservers = found.map_err(|error| format!("DNS: resolv.conf: {error}"))?;
+        let nameservers = found.map_err(|error| Reason::new("DNS").name("resolv.conf").detail(error))?;
         if nameservers.is_empty() {
-            return Err("DNS: no nameserver in resolv.conf".to_owned());
+            return Err(Reason::new("DNS").detail("no nameserver in resolv.conf"));
         }
         let asked = nameservers.iter().map(|nameserver| async move {
             let why = self.ask_nameserver(nameserver, until).await.err()?;
@@ -132,7 +127,7 @@ impl Network {
             self.complain(silent, &reasons);
             return Ok(());
         }
-        Err(format!("DNS: {reasons}"))
+        Err(Reason::new("DNS").detail(reasons))
     }
 
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
@@ -159,7 +154,7 @@ impl Network {
         &self,
         routes: [io::Result<Vec<DefaultRoute>>; 2],
         until: Instant,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         if self.gateways == Gateways::Off {
             return Ok(());
         }
@@ -169,7 +164,7 @@ impl Network {
             family.ask(&routes, self.gateways, until).await
         });
         let silent: Vec<String> = join_all(asked).await.into_iter().filter_map(Result::err).collect();
-        if silent.is_empty() { Ok(()) } else { Err(format!("Gateway: {}", silent.join(", "))) }
+        if silent.is_empty() { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
     }
 }
 

@@ -1,12 +1,5 @@
 //! The core under random facts: the same plan for the same cluster, nobody's port taken from them, and no word from the
 //! API ever becomes HAProxy's.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on says why and fails"
-)]
 
 use nodegate_haproxy_sync::haproxy::state_file::{Servers, compose};
 use nodegate_haproxy_sync::haproxy::validate::validate;

@@ -1,10 +1,4 @@
 //! What servers are told, by a process that plays HAProxy's worker.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says why and fails"
-)]
 
 use nodegate_haproxy_sync::apply::layout::Layout;
 use nodegate_haproxy_sync::apply::mover::Mover;
@@ -71,7 +65,7 @@ impl Stage {
                 stream.write_all(answers.as_bytes()).await.unwrap();
             }
         });
-        let mover = Mover::new(Some(Runtime::Worker(socket)), None, Policy::default().check, Arc::default());
+        let mover = Mover::new(Some(Runtime::Worker(socket)), None, Policy::default().check);
         Self { _dir: dir, worker, mover }
     }
 

@@ -1,20 +1,19 @@
-//! Debian's `HAProxy` with a documented configuration, and what its stats socket says.
+//! A real `HAProxy`, and what its stats socket says.
 
-use crate::site::Site;
-use nodegate_testbed::poll::until;
+use crate::http::PATIENCE;
+use crate::programs::system;
+use crate::waiting::{until, until_or};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// What the documented state file is made with.
-const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers/haproxy-states.awk");
-/// Far more than two rounds of checks take.
-const DEADLINE: Duration = Duration::from_secs(30);
+const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/load-balancers/haproxy-states.awk");
 
-pub(crate) struct Haproxy {
+/// It, with a backend `nodes`; ended when dropped.
+pub struct Haproxy {
     child: Child,
     configuration: PathBuf,
     socket: PathBuf,
@@ -23,39 +22,41 @@ pub(crate) struct Haproxy {
 
 /// One server, by `show servers state` and `show stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerState {
+pub struct ServerState {
     /// 0 stopped, 1 starting, 2 running, 3 stopping.
-    pub(crate) operational: u32,
+    pub operational: u32,
     /// Bits: 0x01 forced maintenance, 0x08 forced drain, and others.
-    pub(crate) administrative: u32,
+    pub administrative: u32,
     /// The word on the status page.
-    pub(crate) status: String,
+    pub status: String,
 }
 
 impl ServerState {
     /// Running, and nobody has said otherwise.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.operational == 2 && self.administrative == 0 && self.status == "UP"
     }
 
     /// Running, and takes nothing new.
-    pub(crate) fn is_draining(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN (agent)"
     }
 
     /// Stopped by what the agent said, and by nothing else.
-    pub(crate) fn is_down(&self) -> bool {
+    pub fn is_down(&self) -> bool {
         self.operational == 0 && self.status.starts_with("DOWN")
     }
 }
 
 impl Haproxy {
-    pub(crate) fn start(site: &Site, name: &str) -> Self {
-        let configuration = site.configuration(name);
-        let state_file = site.dir().join("server-state");
-        let socket = site.dir().join("nodegate.sock");
-        let child = spawn(&configuration, &[]);
-        let haproxy = Self { child, configuration, socket, state_file };
+    /// Starts it with a configuration that has its socket and its state file beside it, named as the documentation does.
+    pub fn start(configuration: &Path) -> Self {
+        let haproxy = Self {
+            child: spawn(configuration, &[]),
+            configuration: configuration.to_owned(),
+            socket: configuration.with_file_name("nodegate.sock"),
+            state_file: configuration.with_file_name("server-state"),
+        };
         haproxy.wait();
         haproxy
     }
@@ -65,9 +66,9 @@ impl Haproxy {
     }
 
     /// Says something to the stats socket.
-    pub(crate) fn command(&self, command: &str) -> Option<String> {
+    pub fn command(&self, command: &str) -> Option<String> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
         stream.write_all(format!("{command}\n").as_bytes()).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -75,7 +76,7 @@ impl Haproxy {
     }
 
     /// Ends it and starts it again; what it knew is gone.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.stop();
         let _ = fs::remove_file(&self.state_file);
         self.child = spawn(&self.configuration, &[]);
@@ -83,14 +84,14 @@ impl Haproxy {
     }
 
     /// Changes what the next process reads.
-    pub(crate) fn edit(&self, from: &str, to: &str) {
+    pub fn edit(&self, from: &str, to: &str) {
         let text = fs::read_to_string(&self.configuration).unwrap();
         assert!(text.contains(from), "{text}");
         fs::write(&self.configuration, text.replace(from, to)).unwrap();
     }
 
     /// As `systemctl reload haproxy` with the documented state file: a new process takes over from the old one.
-    pub(crate) fn reload(&mut self) {
+    pub fn reload(&mut self) {
         let dump = self.state_file.with_extension("dump");
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
         let mut filter = Command::new("awk");
@@ -106,7 +107,8 @@ impl Haproxy {
         std::thread::spawn(move || old_child.wait());
     }
 
-    pub(crate) fn server(&self, name: &str) -> Option<ServerState> {
+    /// What it makes of a server.
+    pub fn server(&self, name: &str) -> Option<ServerState> {
         let states = self.command("show servers state nodes")?;
         let fields: Vec<&str> = states
             .lines()
@@ -125,16 +127,11 @@ impl Haproxy {
     }
 
     /// Waits until a server is as described.
-    pub(crate) fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&ServerState) -> bool) {
-        let begun = Instant::now();
-        loop {
-            let state = self.server(name);
-            if state.as_ref().is_some_and(&wanted) {
-                return;
-            }
-            assert!(begun.elapsed() < DEADLINE, "HAProxy is to see {name} {what}, and sees {state:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&ServerState) -> bool) {
+        until_or(
+            || self.server(name).filter(&wanted),
+            || format!("HAProxy is to see {name} {what}, and sees {:?}", self.server(name)),
+        );
     }
 
     fn stop(&mut self) {
@@ -149,24 +146,21 @@ impl Drop for Haproxy {
     }
 }
 
-fn spawn(configuration: &PathBuf, args: &[&str]) -> Child {
-    let mut command = Command::new("haproxy");
-    command.args(["-db", "-f"]).arg(configuration).args(args);
-    // Debian keeps it out of a user's path.
-    command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
+fn command(args: &[&str], configuration: &Path) -> Command {
+    let mut command = system("haproxy");
+    command.args(args).arg("-f").arg(configuration);
     command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("haproxy is needed: make tools")
+}
+
+fn spawn(configuration: &Path, args: &[&str]) -> Child {
+    let mut command = command(&["-db"], configuration);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("haproxy is needed: hack/install-tools installs it")
 }
 
 /// What a syntax check of a configuration says.
-pub(crate) fn check(configuration: &PathBuf) -> Result<(), String> {
-    let mut command = Command::new("haproxy");
-    command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()));
-    let output =
-        command.args(["-c", "-f"]).arg(configuration).output().expect("haproxy is needed: make tools");
+pub fn check(configuration: &Path) -> Result<(), String> {
+    let output = command(&["-c"], configuration).output();
+    let output = output.expect("haproxy is needed: hack/install-tools installs it");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -1,11 +1,11 @@
 //! A watch whose server holds the connection and says nothing is begun anew, and hears what it has missed.
 //!
 //! The watching half is a process of its own, so that its KUBECONFIG is, too.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why and fails")]
 
 use nodegate_exposition::Format;
 use nodegate_haproxy_sync::plan::facts::NodeState;
 use nodegate_haproxy_sync::run::metrics::Metrics;
+use nodegate_haproxy_sync::watch::counts::Counts;
 use nodegate_haproxy_sync::watch::life::Life;
 use nodegate_haproxy_sync::watch::observed::Observed;
 use nodegate_haproxy_sync::watch::{self, Scope};
@@ -27,9 +27,9 @@ async fn watching_half() {
     let scope = Scope { silence: SILENCE, ..Scope::default() };
     let (lists, life) = (scope.lists(), Life::new(&scope.lists()));
     let (sender, observed) = channel(Observed::default());
-    let metrics = Arc::new(Metrics::default());
-    let registry = metrics.registry(life.clone());
-    tokio::spawn(watch::run(scope, sender, life, metrics));
+    let (metrics, counts) = (Arc::new(Metrics::default()), Arc::new(Counts::default()));
+    let registry = metrics.registry(&counts, life.clone());
+    tokio::spawn(watch::run(scope, sender, life, counts));
     let (began, mut told) = (Instant::now(), String::new());
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));
@@ -53,7 +53,7 @@ async fn a_watch_that_hears_nothing_is_begun_anew() {
     let kubeconfig = dir.path().join("kubeconfig");
     sim.write_kubeconfig(&kubeconfig).unwrap();
     let mut half = Command::new(std::env::current_exe().unwrap());
-    half.args(["--ignored", "--exact", "watching_half", "--nocapture"]).env("KUBECONFIG", &kubeconfig);
+    half.args(["--ignored", "--exact", "watch::watching_half", "--nocapture"]).env("KUBECONFIG", &kubeconfig);
     let mut half = half.stdout(Stdio::piped()).stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(half.stdout.take().unwrap()).lines();
     until(&mut lines, "synced=true deaf=false drained=false").await;

@@ -1,10 +1,4 @@
 //! What counts as applied: what HAProxy has loaded, and nothing that was only written. No HAProxy is needed for that.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on says why and fails"
-)]
 
 use nodegate_haproxy_sync::apply::applier::{Applied, Applier, ApplyError, Reload, Reloader, Tools};
 use nodegate_haproxy_sync::apply::config_file::ConfigFile;

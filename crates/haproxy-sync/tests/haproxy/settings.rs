@@ -1,5 +1,4 @@
 //! Wrong settings: all named in one go, one line each, exit code 2.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says why and fails")]
 
 use std::process::Command;
 

@@ -3,22 +3,22 @@
 use crate::moment::{AtomicMoment, Moment};
 use std::time::Duration;
 
-/// A loop silent for longer than this is stuck. Every loop beats at least every [`BEAT`].
+/// A loop silent for longer than this is stuck. Every loop reports at least every [`REPORT_EVERY`].
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// How often a loop must beat at the least: often enough for two late beats in a row, rarely enough to let the node
+/// How often a loop must report at the least: often enough for two late reports in a row, rarely enough to let the node
 /// sleep.
-pub const BEAT: Duration = Duration::from_secs(10);
+pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// When each loop last said that it is alive.
 #[derive(Debug)]
-pub struct Beats {
+pub struct Liveness {
     started: Moment,
     watch: AtomicMoment,
     timers: AtomicMoment,
 }
 
-/// A loop that has stopped beating.
+/// A loop that has stopped reporting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {what} has been stuck for {} s", silent.as_secs())]
 pub struct Stuck {
@@ -28,26 +28,26 @@ pub struct Stuck {
     pub silent: Duration,
 }
 
-impl Beats {
-    /// Starts counting: a loop that never beats is stuck too.
+impl Liveness {
+    /// Starts counting: a loop that never reports is stuck too.
     pub fn new(started: Moment) -> Self {
         Self { started, watch: AtomicMoment::default(), timers: AtomicMoment::default() }
     }
 
     /// The task that guards the watch says that it is alive.
-    pub fn watch(&self, now: Moment) {
+    pub fn report_watch(&self, now: Moment) {
         self.watch.advance(now);
     }
 
     /// The timers of the background thread say that they run.
-    pub fn timers(&self, now: Moment) {
+    pub fn report_timers(&self, now: Moment) {
         self.timers.advance(now);
     }
 
-    /// Whether everything beats.
+    /// Whether all of them report.
     pub fn check(&self, now: Moment) -> Result<(), Stuck> {
-        for (what, beat) in [("watch task", &self.watch), ("timer task", &self.timers)] {
-            let silent = now.since(beat.get().unwrap_or(self.started));
+        for (what, reported) in [("watch task", &self.watch), ("timer task", &self.timers)] {
+            let silent = now.since(reported.get().unwrap_or(self.started));
             if silent > STUCK_AFTER {
                 return Err(Stuck { what, silent });
             }
@@ -66,13 +66,13 @@ mod tests {
 
     #[test]
     fn a_loop_that_stops_is_named() {
-        let beats = Beats::new(at(0));
-        assert_eq!(beats.check(at(30)), Ok(()));
-        assert_eq!(beats.check(at(31)).unwrap_err().what, "watch task");
-        beats.watch(at(31));
-        assert_eq!(beats.check(at(31)).unwrap_err().what, "timer task");
-        beats.timers(at(31));
-        assert_eq!(beats.check(at(61)), Ok(()));
-        assert!(beats.check(at(62)).is_err());
+        let liveness = Liveness::new(at(0));
+        assert_eq!(liveness.check(at(30)), Ok(()));
+        assert_eq!(liveness.check(at(31)).unwrap_err().what, "watch task");
+        liveness.report_watch(at(31));
+        assert_eq!(liveness.check(at(31)).unwrap_err().what, "timer task");
+        liveness.report_timers(at(31));
+        assert_eq!(liveness.check(at(61)), Ok(()));
+        assert!(liveness.check(at(62)).is_err());
     }
 }

@@ -1,0 +1,39 @@
+//! What the program's tasks share.
+
+use crate::apply::applier::Tools;
+use crate::apply::layout::Layout;
+use crate::plan::desired::Desired;
+use crate::run::health::Health;
+use crate::run::metrics::Metrics;
+use crate::watch::Scope;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::Sender;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// How often HAProxy is looked at.
+pub(crate) const AUDIT: Duration = Duration::from_secs(5);
+/// The wait after a first failure.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// Everything that was asked for.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What is watched.
+    pub scope: Scope,
+    /// What it is applied with.
+    pub tools: Tools,
+}
+
+/// What the tasks share.
+pub(crate) struct Shared {
+    pub(crate) setup: Setup,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) desired: Sender<Option<Arc<Desired>>>,
+    pub(crate) layout: Sender<Option<Arc<Layout>>>,
+    /// HAProxy lacks what it should have.
+    pub(crate) reload: Notify,
+    /// Asks the mover to save the states, and waits until it has.
+    pub(crate) save: mpsc::Sender<oneshot::Sender<()>>,
+}

@@ -1,0 +1,101 @@
+//! Another process, as the kernel sees it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Sends a signal, by its name.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "no SIG{name} for {pid}");
+}
+
+/// The directories of its threads, in /proc.
+pub fn threads(pid: u32) -> Vec<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().map(|task| task.path()).collect()
+}
+
+/// How many of its threads have this name.
+pub fn threads_named(pid: u32, name: &str) -> usize {
+    let names = threads(pid).into_iter().filter_map(|thread| fs::read_to_string(thread.join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+/// How many descriptors it has open.
+pub fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Processor time of all threads that are alive, to the nanosecond; others count in ticks of 10 ms.
+pub fn cpu(pid: u32) -> Duration {
+    let of_thread = |thread: PathBuf| {
+        let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or_default()
+    };
+    Duration::from_nanos(threads(pid).into_iter().map(of_thread).sum())
+}
+
+/// How often any thread has gone to sleep, which is as often as it was woken.
+pub fn sleeps(pid: u32) -> u64 {
+    let of_thread = |thread: PathBuf| {
+        let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
+        field(&status, "voluntary_ctxt_switches:")
+    };
+    threads(pid).into_iter().map(of_thread).sum()
+}
+
+/// Memory in KiB.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Memory {
+    /// In use, of any kind.
+    pub resident: u64,
+    /// Of that, what is in no file.
+    pub anonymous: u64,
+}
+
+impl Memory {
+    /// In use, in MiB.
+    pub fn resident_mib(self) -> f64 {
+        mib(self.resident)
+    }
+
+    /// What is in no file, in MiB.
+    pub fn anonymous_mib(self) -> f64 {
+        mib(self.anonymous)
+    }
+}
+
+fn mib(kib: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "less than the memory of a machine")]
+    let kib = kib as f64;
+    kib / 1024.0
+}
+
+/// What a process uses; the sum over its mappings is exact, which the counters in `status` are not.
+pub fn memory(pid: u32) -> Memory {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    Memory { resident: field(&text, "Rss:"), anonymous: field(&text, "Anonymous:") }
+}
+
+/// The number behind a name at the beginning of a line; 0 if there is none.
+fn field(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+/// Lets this process, and those that it starts, have so many descriptors if it may; says how many it has.
+pub fn allow_descriptors(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |had: Option<u64>| had.is_none_or(|had| had >= wanted);
+    if !enough(limit.current) {
+        let both = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|most| most.max(wanted)) };
+        // Only root may raise the upper limit.
+        let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        setrlimit(Resource::Nofile, both).or_else(|_| setrlimit(Resource::Nofile, most)).unwrap();
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
