@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -43,17 +43,18 @@ fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
-    let timeline = Timeline::new(Instant::now());
-    let liveness = Arc::new(Liveness::new(timeline.at(Instant::now())));
+    let timeline = Timeline::new(nodegate_clock::now());
+    let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
     let metrics = Arc::new(Metrics::default());
     let always_running = settings.always_running();
-    let Settings { node_name, policy, probes, catalog, default_checks, .. } = settings;
+    let Settings { node_name, policy, local_checks, catalog, default_checks, .. } = settings;
     let stale_after = policy.stale_after;
     let on_flip = on_flip(node_name.clone(), metrics.clone());
     let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
 
     let background = runtime("background runtime")?;
-    let runner = probes.start(&board, timeline, background.handle(), &always_running);
+    let runner =
+        Arc::new(Runner::start(&local_checks, &board, timeline, background.handle(), &always_running));
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = App::new(AppParts {
@@ -94,7 +95,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         }
         let agent_port = settings.ports.agent_port;
         let ports = Ports::bind(settings.ports)?;
-        board.open(timeline.at(Instant::now()), SystemTime::now());
+        board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
         opened.send_replace(true);
         let address = ports.address().map_err(starting("server"))?;
         tracing::info!(

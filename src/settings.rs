@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::ports::PortSettings;
-use nodegate_local_checks::{OwnChecks, Probes, Settings as ProbeSettings};
+use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use nodegate_server::AllowFrom;
@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) ports: PortSettings,
     pub(crate) startup_grace: Duration,
     pub(crate) policy: Policy,
-    pub(crate) probes: Probes,
+    pub(crate) local_checks: LocalChecks,
     pub(crate) catalog: Catalog,
     pub(crate) default_checks: Vec<CheckId>,
     pub(crate) eager_checks: Vec<CheckId>,
@@ -32,13 +32,13 @@ impl Settings {
     pub(crate) fn new(args: Args, wrong: &mut Mistakes) -> Self {
         let ports = ports(&args, wrong);
         let own = own_checks(&args, wrong);
-        let probe_settings = ProbeSettings::parse_with(&args.check, &own).unwrap_or_else(|bad| {
+        let set = CheckSettings::parse_with(&args.check, &own).unwrap_or_else(|bad| {
             bad.0.iter().for_each(|error| wrong.setting("check", error));
-            ProbeSettings::default()
+            CheckSettings::default()
         });
-        let probes = Probes::new(&probe_settings, &args.host_root).with_own(&own, &probe_settings);
+        let local_checks = LocalChecks::new(&set, &args.host_root).with_own(&own, &set);
         let services = services(args.watch_service, wrong);
-        let catalog = Catalog::new(probes.local_checks()).with_services(services);
+        let catalog = Catalog::new(local_checks.for_catalog()).with_services(services);
         let default_checks = checks(&args.default_checks, &catalog, |_| true).and_then(at_least_one);
         let default_checks = wrong.sound("default-checks", &args.default_checks, default_checks);
         let eager_checks = args.checks.unwrap_or_default();
@@ -58,7 +58,7 @@ impl Settings {
             ports,
             startup_grace: args.startup_grace,
             policy,
-            probes,
+            local_checks,
             default_checks,
             eager_checks,
             catalog,

@@ -4,7 +4,7 @@
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 use tokio::sync::watch::Receiver;
 
 /// How often a stale cache is logged again.
@@ -28,9 +28,9 @@ pub(crate) async fn run(
     // The sender only goes away with the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
-        let now = timeline.at(Instant::now());
+        let now = timeline.at(nodegate_clock::now());
         liveness.report_timers(now);
-        board.tick(now, SystemTime::now());
+        board.tick(now, nodegate_clock::wall());
         if board.node_name().is_none() {
             // Nothing is watched without a name, and a restart by the kubelet would not bring one.
             liveness.report_watch(now);

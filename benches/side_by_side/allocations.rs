@@ -1,6 +1,6 @@
 //! Heap allocations a request, of the server as the agent runs it: its crate, one thread, and an allocator that counts.
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::load::{Connections, End, Load};
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Liveness, Moment, Node, NodeFacts, Policy, Timeline,

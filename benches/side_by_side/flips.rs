@@ -1,7 +1,7 @@
 //! How soon a cordon shows: at the agent, asked by a prober, and beside it on a watch of the same Node by hand.
 
-use crate::Failure;
 use crate::cluster::{Cluster, NODE};
+use crate::failure::Failure;
 use crate::latencies::Latencies;
 use crate::load::{Connections, Prober};
 use crate::peer::Peer;

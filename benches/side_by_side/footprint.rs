@@ -1,7 +1,7 @@
 //! What a whole agent costs, beside its answers: to start, to be idle, and after very many probes.
 
-use crate::Failure;
 use crate::cluster::Cluster;
+use crate::failure::Failure;
 use crate::latencies::Latencies;
 use crate::load::{Connections, End, Load, Prober};
 use crate::peer::Peer;

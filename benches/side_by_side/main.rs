@@ -1,5 +1,6 @@
 //! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe: one run, one
 //! machine, alternating.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -10,6 +11,7 @@ mod allocations;
 mod api_get;
 mod budgets;
 mod cluster;
+mod failure;
 mod flips;
 mod floor;
 mod footprint;
@@ -24,6 +26,7 @@ mod syscalls;
 
 use budgets::Budget;
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use load::Connections;
 use nodegate_testbed::process::allow_descriptors;
 use peer::{Kind, Peer};
@@ -34,8 +37,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-type Failure = Box<dyn std::error::Error>;
 
 /// Measures nodegate beside other servers and prints tables, and a line for each budget.
 ///

@@ -1,6 +1,6 @@
 //! Rounds over all peers and all ways to ask, alternating, so that what else the machine does hits all alike.
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::latencies::{Latencies, median};
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};

@@ -1,6 +1,6 @@
 //! System calls a request, counted by strace in a run of their own: it makes servers several times slower.
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::load::End;
 use crate::peer::Peer;
 use crate::rounds::Way;

@@ -37,7 +37,7 @@ impl Changes {
         let mut last_look = Instant::now();
         loop {
             let now = Instant::now();
-            let version = sim.store().version();
+            let version = sim.version();
             if seen.replace(version) != Some(version) {
                 for &node in nodes {
                     self.take(node, sim.node(node).as_ref(), last_look);

@@ -55,6 +55,7 @@ fn annotation<T: FromStr<Err = &'static str>>(text: &str) {
     let port =
         PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
     if let Err(why) = for_port::<T>(text, &port) {
+        let why = why.to_string();
         assert!(why.len() < 400 && !why.contains(char::is_control), "{why:?}");
     }
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_local_checks::{HttpUrl, OwnChecks, Settings};
+use nodegate_local_checks::{CheckSettings, HttpUrl, OwnChecks};
 use nodegate_readiness::rules::{ConditionRules, OnStale};
 use nodegate_readiness::{DrainSignals, ServiceName};
 use std::fmt::Display;
@@ -19,8 +19,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         4 => survives::<HttpUrl>(text),
         5 => {
             let texts: Vec<&str> = text.split(';').collect();
-            assert_eq!(Settings::parse(&texts), Settings::parse(&texts));
-            if let Err(bad) = Settings::parse(&texts) {
+            assert_eq!(CheckSettings::parse(&texts), CheckSettings::parse(&texts));
+            if let Err(bad) = CheckSettings::parse(&texts) {
                 assert!(!bad.0.is_empty());
             }
         }

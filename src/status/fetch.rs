@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Fifty flips, sixteen Services and a Node with hundreds of labels are well below.
 const MOST: u64 = 1 << 20;
@@ -48,7 +48,7 @@ enum Step {
 /// Gets a path. A thread does the work, so that the timeout holds for all of it, the look-up of a name, too; it ends with
 /// the process.
 pub(crate) fn get(target: &Target, path: &str, timeout: Duration) -> Result<Answer, FetchError> {
-    let deadline = Instant::now() + timeout;
+    let deadline = nodegate_clock::now() + timeout;
     let (steps, done) = channel();
     let (target, path) = (target.clone(), path.to_owned());
     thread::Builder::new()
@@ -60,7 +60,7 @@ pub(crate) fn get(target: &Target, path: &str, timeout: Duration) -> Result<Answ
         .map_err(FetchError::Thread)?;
     let mut phase = "the name was not found";
     loop {
-        match done.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        match done.recv_timeout(deadline.saturating_duration_since(nodegate_clock::now())) {
             Ok(Step::Waiting(next)) => phase = next,
             Ok(Step::Done(result)) => return result,
             Err(_) => return Err(FetchError::Timeout { phase, timeout }),

@@ -14,7 +14,7 @@ use nodegate_settings::{Mistakes, UNKNOWN};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 use target::Target;
 use text::Text;
 
@@ -91,7 +91,7 @@ impl Question {
         }
         let status: Status = serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))?;
         // A clock before 1970 makes flips look young; nothing depends on it.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Told { verdict: status.verdict, text: Text::new(is_colourful()).status(&status, wall).into() })
     }
 

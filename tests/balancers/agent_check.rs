@@ -1,8 +1,8 @@
 //! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
 
 use crate::backend::Backend;
-use crate::lab::Nodes;
 use crate::mode::Mode;
+use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT};
 use crate::traffic::traffic;
 use nodegate_testbed::haproxy::{Haproxy, ServerState};

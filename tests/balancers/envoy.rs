@@ -1,7 +1,7 @@
 //! Envoy, which Debian does not have: `NODEGATE_ENVOY` names its program.
 
 use crate::event::Event;
-use crate::lab::Nodes;
+use crate::nodes::Nodes;
 use crate::site::{NODES, Site};
 use crate::traffic::{ask, traffic};
 use nodegate_testbed::http;

@@ -1,6 +1,6 @@
 //! What happens to a node, and what the balancer makes of it.
 
-use crate::lab::Nodes;
+use crate::nodes::Nodes;
 use crate::site::NODES;
 use crate::traffic::{Held, failures, served};
 use nodegate_testbed::prober::Prober;

@@ -6,7 +6,7 @@ use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::namespaces::Namespace;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::{self, system};
+use nodegate_testbed::programs::{self, needs_root, system};
 use nodegate_testbed::waiting::until;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -80,6 +80,7 @@ fn holder(nodes: &[Node]) -> Option<usize> {
 
 #[test]
 fn keepalived_takes_its_configurations() {
+    needs_root("a keepalived that may become the scripts' user");
     for name in documented("keepalived") {
         let checked = system("keepalived").args(["-t", "-f", &format!("{DOCS}/{name}")]).output();
         let checked = checked.expect("keepalived is needed: hack/install-tools installs it");

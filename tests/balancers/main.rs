@@ -2,6 +2,7 @@
 //! traffic, and three agents on a simulated cluster.
 //!
 //! `cargo test` plays the short stories; `make lb-test` plays every mode with every event and prints the table.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,9 +17,9 @@ mod configurations;
 mod envoy;
 mod event;
 mod keepalived;
-mod lab;
 mod mode;
 mod nginx;
+mod nodes;
 mod site;
 mod stories;
 mod traffic;

@@ -1,7 +1,7 @@
 //! Debian's nginx, whose passive checks are made to see the agent's answer.
 
 use crate::event::Event;
-use crate::lab::Nodes;
+use crate::nodes::Nodes;
 use crate::site::{NODES, Site};
 use crate::traffic::{ask, failures, served, traffic};
 use nodegate_testbed::prober::Saw;

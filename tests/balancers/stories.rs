@@ -1,8 +1,8 @@
 //! Every way of asking, under traffic.
 
 use crate::event::{Event, Outcome};
-use crate::lab::Nodes;
 use crate::mode::Mode;
+use crate::nodes::Nodes;
 use crate::traffic::traffic;
 use nodegate_testbed::haproxy::Haproxy;
 

@@ -1,4 +1,5 @@
 //! The agent and its API server: the rules on any cluster, and every fault that must be survived.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

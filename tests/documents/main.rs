@@ -1,4 +1,5 @@
 //! What ships beside the programs is true and works: documents, man pages, manifests, alerts and dashboard, the demo.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

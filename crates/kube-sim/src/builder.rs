@@ -8,17 +8,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::api::auth::Tokens;
-use crate::api::{Anonymous, Api, Settings};
+use crate::api::server::{Api, Settings};
 use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
 use crate::cluster::{base, node_controller};
-use crate::counters::Counters;
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
-use crate::store::limits::Limits;
 
 /// The simulator could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +40,6 @@ pub struct Builder {
     bookmark_interval: Duration,
     lifecycle: bool,
     anonymous: Option<bool>,
-    limits: Limits,
 }
 
 impl Default for Builder {
@@ -58,7 +54,6 @@ impl Default for Builder {
             bookmark_interval: Duration::from_mins(1),
             lifecycle: true,
             anonymous: None,
-            limits: Limits::default(),
         }
     }
 }
@@ -148,48 +143,28 @@ impl Builder {
         self
     }
 
-    /// Whether a request without a token is `system:anonymous` (403) rather than 401. Unless this is
-    /// called, it is so over TLS, and over plain HTTP such a request is the administrator's: kubectl
-    /// sends no token there.
+    /// Whether a request without a token is `system:anonymous` (403) rather than the administrator's. Unless this is
+    /// called, it is so over TLS; over plain HTTP kubectl sends no token.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {
         self.anonymous = Some(on);
         self
     }
 
-    /// Bounds of history, watch queues and objects.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
-        let store = Arc::new(Store::new(self.limits));
+        let store = Arc::new(Store::new());
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
-        let tokens = Tokens::new();
-        let anonymous = match self.anonymous {
-            Some(true) => Anonymous::Nobody,
-            Some(false) => Anonymous::Refused,
-            None if self.tls => Anonymous::Nobody,
-            None => Anonymous::Admin,
-        };
+        let anonymous = self.anonymous.unwrap_or(self.tls);
         let lifecycle = self.lifecycle;
-        let api = Arc::new(Api {
-            store: store.clone(),
-            tokens: Arc::new(tokens),
-            faults: Arc::default(),
-            counters: Arc::new(Counters::default()),
-            etcd: Arc::default(),
-            settings: Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle },
-            flow: (crate::store::object::uuid(), crate::store::object::uuid()),
-        });
+        let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
+        let api = Arc::new(Api::new(store.clone(), settings));
         let net = Net::start(api.clone(), tls, self.listen)
             .map_err(|error| StartError::Listen(self.listen, error))?;
         let kubelets = Arc::new(Kubelets::new(self.timing));
-        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), net.clone()))];
+        let up = net.clone();
+        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), move || up.is_up()))];
         if lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store)));
         }

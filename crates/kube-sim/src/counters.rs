@@ -75,7 +75,7 @@ impl Counters {
     }
 
     /// Counts a request when the guard goes: without an answer, unless it is told of one.
-    pub fn request(self: &Arc<Self>, kind: Kind) -> RequestGuard {
+    pub(crate) fn request(self: &Arc<Self>, kind: Kind) -> RequestGuard {
         RequestGuard { counters: self.clone(), kind }
     }
 
@@ -89,22 +89,22 @@ impl Counters {
     }
 
     /// Counts bytes written.
-    pub fn sent(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Counts a watch until the guard goes.
-    pub fn watch(self: &Arc<Self>) -> WatchGuard {
+    pub(crate) fn watch(self: &Arc<Self>) -> Open {
         self.watches.fetch_add(1, Ordering::Relaxed);
-        WatchGuard(self.clone())
+        Open { counters: self.clone(), gauge: |counters| &counters.watches }
     }
 
     /// Counts a connection until the guard goes.
-    pub fn connection(self: &Arc<Self>) -> ConnectionGuard {
+    pub(crate) fn connection(self: &Arc<Self>) -> Open {
         let now = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         self.connections_max.fetch_max(now, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        ConnectionGuard(self.clone())
+        Open { counters: self.clone(), gauge: |counters| &counters.connections }
     }
 
     /// All counters now.
@@ -130,14 +130,14 @@ impl Counters {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct RequestGuard {
+pub(crate) struct RequestGuard {
     counters: Arc<Counters>,
     kind: Kind,
 }
 
 impl RequestGuard {
     /// It got an answer with this code.
-    pub fn answered(mut self, code: u16) {
+    pub(crate) fn answered(mut self, code: u16) {
         self.kind.code = code;
     }
 }
@@ -148,22 +148,15 @@ impl Drop for RequestGuard {
     }
 }
 
-/// An open watch.
+/// An open watch or connection.
 #[derive(Debug)]
-pub struct WatchGuard(Arc<Counters>);
-
-impl Drop for WatchGuard {
-    fn drop(&mut self) {
-        self.0.watches.fetch_sub(1, Ordering::Relaxed);
-    }
+pub(crate) struct Open {
+    counters: Arc<Counters>,
+    gauge: fn(&Counters) -> &AtomicU64,
 }
 
-/// An open connection.
-#[derive(Debug)]
-pub struct ConnectionGuard(Arc<Counters>);
-
-impl Drop for ConnectionGuard {
+impl Drop for Open {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        (self.gauge)(&self.counters).fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -35,16 +35,10 @@ mod writes;
 
 pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use builder::{Builder, StartError};
-pub use cluster::kubelet::Timing;
 pub use cluster::node::{NodeShape, make as make_node};
 pub use counters::{Counters, Kind, Reading};
 pub use faults::requests::{Effect, Fault, FaultId, Faults, Scope};
 pub use net::tls::TlsError;
 pub use server::Server;
 pub use sim::Sim;
-pub use store::Store;
-pub use store::cause::Cause;
-pub use store::limits::Limits;
-pub use store::object::{Key, Obj, Object};
-pub use store::resource::{RESOURCES, Resource};
-pub use store::status::{Content, Details, Status};
+pub use store::status::Status;

@@ -5,11 +5,8 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use crate::cluster::node;
-use crate::cluster::node_controller::recorded;
 use crate::sim::Sim;
-use crate::store::object::{Key, meta_mut};
-use crate::store::resource::{Resource, nodes};
-use crate::store::status::Status;
+use crate::store::object::{child_mut, meta_mut};
 
 impl Sim {
     /// A node.
@@ -34,27 +31,20 @@ impl Sim {
 
     /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
-        let nodes: &'static Resource = nodes();
-        let written = self.store().write(nodes, &Key::new("", name), |old| {
-            let Some(old) = old else { return Err(Status::not_found(nodes.subject(name))) };
-            let mut new = old.value.clone();
-            edit(&mut new);
-            Ok(recorded(&old.value, new, manager, ""))
-        });
-        written.is_ok()
+        node::edit(self.store(), name, (manager, ""), edit)
     }
 
     /// Sets `spec.unschedulable`, as `kubectl cordon` does.
     pub fn cordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
-            crate::store::object::child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
+            child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
         })
     }
 
     /// Takes it away again.
     pub fn uncordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
-            crate::store::object::child_mut(node, "spec").remove("unschedulable");
+            child_mut(node, "spec").remove("unschedulable");
         })
     }
 
@@ -82,8 +72,7 @@ impl Sim {
     /// Adds a taint, or replaces the one with the same key and effect.
     pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
-            let taints =
-                crate::store::object::child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
+            let taints = child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
             if let Value::Array(all) = taints {
                 all.retain(|t| {
                     !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect)))
@@ -96,7 +85,7 @@ impl Sim {
     /// Takes all taints with a key away.
     pub fn untaint(&self, name: &str, key: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
-            let spec = crate::store::object::child_mut(node, "spec");
+            let spec = child_mut(node, "spec");
             if let Some(Value::Array(all)) = spec.get_mut("taints") {
                 all.retain(|t| t.get("key") != Some(&json!(key)));
                 if all.is_empty() {

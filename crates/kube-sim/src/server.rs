@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::api::server::Api;
 use crate::net::Net;
 use crate::sim::Sim;
 
@@ -30,7 +31,7 @@ impl Sim {
     /// Starts another API server on the same etcd.
     pub fn another_server(&self) -> io::Result<Server> {
         let first = &self.inner.api;
-        let api = crate::api::Api { etcd: Arc::default(), ..first.as_ref().clone() };
+        let api = Api { etcd: Arc::default(), ..first.as_ref().clone() };
         Ok(Server { net: self.inner.net.beside(Arc::new(api))? })
     }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicUsize;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use crate::api::Api;
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
+use crate::api::server::Api;
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
@@ -85,8 +85,12 @@ impl Sim {
 
     // --- its parts ---
 
-    /// All objects.
-    pub fn store(&self) -> &Arc<Store> {
+    /// The current resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.store().version()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
         &self.inner.api.store
     }
 

@@ -1,14 +1,14 @@
 //! The background life of one check: asleep until wanted, then a run at each interval until nobody asks any more.
 
-use crate::probe::Probe;
-use crate::timing::Timing;
+use crate::check::Check;
+use crate::timing::{Timing, timeout_reason};
 use futures::FutureExt;
 use nodegate_readiness::{
-    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Reason, Timeline, Verdict,
+    AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict,
 };
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -31,7 +31,7 @@ pub(crate) struct Cycle {
     pub(crate) id: CheckId,
     pub(crate) name: String,
     pub(crate) timing: Timing,
-    pub(crate) probe: Arc<dyn Probe>,
+    pub(crate) check: Arc<dyn Check>,
     pub(crate) board: Arc<Board>,
     pub(crate) timeline: Timeline,
     /// How long nobody must ask until the check stops; `None` if it never stops.
@@ -54,7 +54,7 @@ impl Cycle {
                 self.demand.wake.notified().await;
             }
             self.run_until_idle().await;
-            self.board.set_local(self.id, None, self.now(), SystemTime::now());
+            self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
             tracing::debug!(check = self.name, "local check stopped: nobody asks for it");
         }
     }
@@ -84,15 +84,15 @@ impl Cycle {
         let at = self.now();
         let good_until = at.plus(self.timing.good_for());
         let result = LocalResult { outcome, duration, at, good_until };
-        self.board.set_local(self.id, Some(result), at, SystemTime::now());
+        self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
         self.results.send_replace(());
     }
 
     /// A panic costs this run and no other.
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
-        // The call itself is inside too: a probe may panic before it gives its future.
-        let run = AssertUnwindSafe(async { self.probe.run().await }).catch_unwind();
+        // The call itself is inside too: a check may panic before it gives its future.
+        let run = AssertUnwindSafe(async { self.check.run().await }).catch_unwind();
         match timeout(limit, run).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Outcome::fail("Panicked"),
@@ -124,7 +124,7 @@ impl Cycle {
     }
 
     fn now(&self) -> Moment {
-        self.timeline.at(Instant::now().into_std())
+        self.timeline.at(nodegate_clock::now())
     }
 }
 
@@ -134,9 +134,4 @@ fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
     // Less than an interval, so it fits; and if it did not, the next run would just be later.
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
-}
-
-/// The reason of what took longer than this.
-pub(crate) fn timeout_reason(limit: Duration) -> Reason {
-    Reason::new("Timeout").counting("after", humantime::format_duration(limit))
 }

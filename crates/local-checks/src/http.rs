@@ -27,7 +27,7 @@ const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 /// It has no timeout of its own. The check's timeout bounds it from name to body, and dropping a request closes its
 /// connection.
 #[derive(Clone, Debug)]
-pub struct Prober {
+pub struct HttpGet {
     url: HttpUrl,
     connector: Connector,
 }
@@ -76,9 +76,9 @@ pub(crate) fn status_reason(status: StatusCode) -> Reason {
     Reason::new("HTTP").status(status.as_u16())
 }
 
-// === impl Prober ===
+// === impl HttpGet ===
 
-impl Prober {
+impl HttpGet {
     /// Will ask `url`.
     pub fn new(url: HttpUrl) -> Self {
         let to = HostPort { host: url.host().to_owned(), port: url.port() };

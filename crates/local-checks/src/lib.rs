@@ -1,44 +1,45 @@
 //! The local checks of nodegate: background runs on timers whose results go to the [`Board`].
 //!
-//! From the outside: parse the operator's words into [`Settings`], make [`Probes`] of them, put
-//! [`Probes::local_checks`] into the catalog, and [`Probes::start`] them on the background runtime. The [`Runner`] that
-//! comes back starts a check when a request first names it.
+//! From the outside: parse the operator's words into [`CheckSettings`], make [`LocalChecks`] of them, put
+//! [`LocalChecks::for_catalog`] into the catalog, and start a [`Runner`] on the background runtime. It starts a check when
+//! a request first names it.
 //!
-//! From the inside: a new check is one file in `checks` with a [`Probe`], and one line in the [`registry`]. What a
-//! probe must not worry about is done once, for all of them: interval, timeout, rise and fall, panics, logging
-//! ([`Runner`]); calls into the kernel that can't be cancelled ([`Dedicated`]); plain HTTP ([`http`]).
+//! From the inside: a new check is one file in `checks` with a [`Check`] and its [`Definition`], and one line in the
+//! [`registry`]. What a check must not worry about is done once, for all of them: interval, timeout, rise and fall, panics,
+//! logging ([`Runner`]); calls into the kernel that can't be cancelled ([`Dedicated`]); plain HTTP ([`http`]).
 //!
 //! [`Board`]: nodegate_readiness::Board
 
+mod check;
 mod checks;
 mod connect;
 mod cycle;
 mod dedicated;
+mod definition;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod host_root;
 pub mod http;
+mod local_checks;
 mod mounts;
 mod options;
 mod own;
 mod paths;
-mod probe;
-mod probes;
 pub mod registry;
 mod runner;
 pub mod settings;
 mod timing;
 mod url;
 
+pub use check::{Check, Run};
 pub use connect::{ConnectError, HostPort};
 pub use dedicated::{Dedicated, NoAnswer};
+pub use definition::{Context, Definition};
 pub use host_root::HostRoot;
+pub use local_checks::LocalChecks;
 pub use options::{OptionKey, Options};
 pub use own::{BadOwnCheck, OwnChecks};
-pub use probe::{Probe, Run};
-pub use probes::Probes;
-pub use registry::{Constructor, Context, DEFAULT_TIMEOUT, Definition};
 pub use runner::Runner;
-pub use settings::{BadCheckSettings, Settings};
-pub use timing::Timing;
+pub use settings::{BadCheckSettings, CheckSettings};
+pub use timing::{DEFAULT_TIMEOUT, Timing};
 pub use url::{BadUrl, HttpUrl};

@@ -1,9 +1,9 @@
 //! The operator's own checks: `nginx=http://127.0.0.1:10254/healthz`, `db=127.0.0.1:5432`.
 
+use crate::check::Check;
 use crate::checks::{http, tcp};
 use crate::connect::{Connector, HostPort};
-use crate::http::Prober;
-use crate::probe::Probe;
+use crate::http::HttpGet;
 use crate::url::HttpUrl;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -87,16 +87,16 @@ impl OwnChecks {
         self.0.iter().map(|check| check.name.as_str())
     }
 
-    /// Each with its probe.
-    pub(crate) fn probes(&self) -> impl Iterator<Item = (&str, Arc<dyn Probe>)> {
-        self.0.iter().map(|check| (check.name.as_str(), check.probe()))
+    /// Each with its name.
+    pub(crate) fn checks(&self) -> impl Iterator<Item = (&str, Arc<dyn Check>)> {
+        self.0.iter().map(|check| (check.name.as_str(), check.make()))
     }
 }
 
 impl OwnCheck {
-    fn probe(&self) -> Arc<dyn Probe> {
+    fn make(&self) -> Arc<dyn Check> {
         match self.target.clone() {
-            Target::Http(url) => Arc::new(http::Http(Prober::new(url))),
+            Target::Http(url) => Arc::new(http::Http(HttpGet::new(url))),
             Target::Tcp(to) => Arc::new(tcp::Tcp(Connector::new(to))),
         }
     }

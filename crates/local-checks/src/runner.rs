@@ -1,7 +1,7 @@
 //! The local checks as they run.
 
 use crate::cycle::{Cycle, Demand};
-use crate::probes::Probes;
+use crate::local_checks::LocalChecks;
 use crate::timing::SLACK;
 use nodegate_readiness::{Board, CheckId, Timeline};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
@@ -20,7 +20,7 @@ pub struct Runner {
     eager: Vec<CheckId>,
     /// One task a check for the life of the runner, asleep while the check is not wanted: there is never a second one
     /// to race with, and nothing to lock.
-    _tasks: JoinSet<()>,
+    tasks: AbortHandle,
 }
 
 #[derive(Clone)]
@@ -33,8 +33,11 @@ struct Slot {
 }
 
 impl Runner {
-    pub(crate) fn start(
-        probes: &Probes,
+    /// Starts the `eager` checks on the runtime of `handle`, and prepares the others to be started on use. Checks are
+    /// found in the board's catalog by name; ids that are not local checks are ignored. An eager check never stops, so
+    /// `eager` must hold the local ones among the default checks too: a request without names asks for none by name.
+    pub fn start(
+        checks: &LocalChecks,
         board: &Arc<Board>,
         timeline: Timeline,
         handle: &Handle,
@@ -44,7 +47,7 @@ impl Runner {
         let mut slots = Vec::new();
         for id in board.catalog().local_ids() {
             let name = board.catalog().name(id);
-            let Some(entry) = probes.entries.iter().find(|entry| entry.name == name) else { continue };
+            let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
             let demand = Arc::new(Demand::default());
             let (tell, results) = watch::channel(());
             slots.push(Slot { id, timeout: entry.timing.timeout, demand: Arc::clone(&demand), results });
@@ -52,16 +55,17 @@ impl Runner {
                 id,
                 name: entry.name.clone(),
                 timing: entry.timing,
-                probe: Arc::clone(&entry.probe),
+                check: Arc::clone(&entry.check),
                 board: Arc::clone(board),
                 timeline,
-                idle: (!eager.contains(&id)).then_some(probes.idle),
+                idle: (!eager.contains(&id)).then_some(checks.idle),
                 demand,
                 results: tell,
             };
             tasks.spawn_on(cycle.run(), handle);
         }
-        Self { board: Arc::clone(board), timeline, slots, eager: eager.to_vec(), _tasks: tasks }
+        let tasks = handle.spawn(tell_of_ended(tasks)).abort_handle();
+        Self { board: Arc::clone(board), timeline, slots, eager: eager.to_vec(), tasks }
     }
 
     /// Starts each of these checks that is not running, and resolves when each has a valid result: at once for those
@@ -93,11 +97,26 @@ impl Runner {
         let mut slot = self.slots.iter().find(|slot| slot.id == id)?.clone();
         // Before the look at the board: a result that comes between is then seen twice rather than missed.
         slot.results.mark_unchanged();
-        let now = self.timeline.at(Instant::now().into_std());
+        let now = self.timeline.at(nodegate_clock::now());
         slot.demand.ask(now);
         let published = self.board.published();
         let result = published.state.local_result(self.board.catalog(), id);
         let valid = result.is_some_and(|result| now <= result.good_until);
         (!valid).then_some(slot)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.tasks.abort();
+    }
+}
+
+/// Holds the tasks, none of which ends by itself: a check whose task is gone says `NoRecentResult`, and the log has to say
+/// why.
+async fn tell_of_ended(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        let error = ended.err().map(tracing::field::display);
+        tracing::error!(error, "the task of a local check has ended; restart the agent, and report it");
     }
 }

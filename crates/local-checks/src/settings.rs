@@ -2,8 +2,8 @@
 
 use crate::options::{OptionKey, Options};
 use crate::own::OwnChecks;
-use crate::registry::{self, Definition};
-use crate::timing::Timing;
+use crate::registry;
+use crate::timing::{self, Timing};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -16,15 +16,13 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::
 /// Runs in a row.
 const ROW: RangeInclusive<u32> = 1..=100;
 
-pub(crate) const TIMING_KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
-
 /// What is set on each check, over its defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings(Vec<CheckSettings>);
+pub struct CheckSettings(Vec<SetOnCheck>);
 
 /// What is set on one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct CheckSettings {
+struct SetOnCheck {
     name: String,
     interval: Option<Duration>,
     timeout: Option<Duration>,
@@ -83,9 +81,9 @@ pub enum BadCheckSetting {
     },
 }
 
-// === impl Settings ===
+// === impl CheckSettings ===
 
-impl Settings {
+impl CheckSettings {
     /// Reads any number of `<check>:<key>=<value>,…`. Several may name the same check, but not the same setting of it.
     /// A comma in a URL is written `%2C`. All mistakes are reported together.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, BadCheckSettings> {
@@ -119,7 +117,7 @@ impl Settings {
             });
             return;
         }
-        let options = registered.map_or(&[][..], |known| known.constructor.options);
+        let options = registered.map_or(&[][..], |known| known.options);
         let pairs = text.get(written.len() + 1..).unwrap_or_default();
         let check = self.of(name);
         for pair in pairs.split(',') {
@@ -131,27 +129,23 @@ impl Settings {
         }
     }
 
-    fn of(&mut self, name: &str) -> &mut CheckSettings {
+    fn of(&mut self, name: &str) -> &mut SetOnCheck {
         let at = self.0.iter().position(|check| check.name == name).unwrap_or(self.0.len());
         if at == self.0.len() {
-            self.0.push(CheckSettings { name: name.to_owned(), ..CheckSettings::default() });
+            self.0.push(SetOnCheck { name: name.to_owned(), ..SetOnCheck::default() });
         }
         // In bounds by the lines above.
         #[expect(clippy::indexing_slicing)]
         &mut self.0[at]
     }
 
-    fn find(&self, name: &str) -> Option<&CheckSettings> {
+    fn find(&self, name: &str) -> Option<&SetOnCheck> {
         self.0.iter().find(|check| check.name == name)
     }
 
-    /// The timing of a check.
-    pub fn timing(&self, definition: &Definition) -> Timing {
-        self.timing_of(definition.name, definition.defaults)
-    }
-
-    /// The timing of the check of this name, over its defaults.
-    pub(crate) fn timing_of(&self, name: &str, defaults: Timing) -> Timing {
+    /// The timing of the check of this name.
+    pub fn timing(&self, name: &str) -> Timing {
+        let defaults = Timing::default();
         let Some(set) = self.find(name) else { return defaults };
         Timing {
             interval: set.interval.unwrap_or(defaults.interval),
@@ -162,15 +156,15 @@ impl Settings {
     }
 
     /// What is set on a check besides its timing.
-    pub fn options(&self, definition: &Definition) -> &Options {
+    pub fn options(&self, name: &str) -> &Options {
         static NONE: Options = Options::none();
-        self.find(definition.name).map_or(&NONE, |set| &set.options)
+        self.find(name).map_or(&NONE, |set| &set.options)
     }
 }
 
-// === impl CheckSettings ===
+// === impl SetOnCheck ===
 
-impl CheckSettings {
+impl SetOnCheck {
     fn set(&mut self, options: &[OptionKey], key: &str, value: &str) -> Result<(), BadCheckSetting> {
         let check = self.name.clone();
         let refused = |takes| BadCheckSetting::Value {
@@ -186,7 +180,7 @@ impl CheckSettings {
             "fall" => self.fall.replace(row(value).map_err(refused)?).is_some(),
             _ => {
                 let Some(known) = options.iter().find(|known| known.name() == key) else {
-                    let known = TIMING_KEYS.into_iter().chain(options.iter().map(OptionKey::name)).collect();
+                    let known = timing::KEYS.into_iter().chain(options.iter().map(OptionKey::name)).collect();
                     return Err(BadCheckSetting::Key { check, key: key.to_owned(), known });
                 };
                 self.options.set(*known, value).map_err(refused)?
@@ -225,27 +219,23 @@ mod tests {
     use super::*;
     use crate::url::BadUrl;
 
-    fn definition(name: &str) -> &'static Definition {
-        registry::known().iter().find(|known| known.name == name).unwrap()
-    }
-
     #[test]
     fn settings_replace_the_defaults_and_leave_the_others() {
-        let settings = Settings::parse(&[
+        let settings = CheckSettings::parse(&[
             "kubelet:interval=2s,timeout=500ms,fall=2",
             "okd_router_1936:url=http://127.0.0.1:9/ready?a=b",
             "kubelet:rise=3",
         ])
         .unwrap();
-        let timing = settings.timing(definition("kubelet"));
+        let timing = settings.timing("kubelet");
         let numbers = (timing.rise.get(), timing.fall.get());
         assert_eq!((timing.interval, timing.timeout), (Duration::from_secs(2), Duration::from_millis(500)));
         assert_eq!(numbers, (3, 2));
-        let router = definition("okd_router_1936");
-        assert_eq!(settings.timing(router), router.defaults);
+        let router = "okd_router_1936";
+        assert_eq!(settings.timing(router), Timing::default());
         assert_eq!(settings.options(router).text("url").unwrap(), "http://127.0.0.1:9/ready?a=b");
-        assert_eq!(settings.options(definition("kubelet")).text("url"), None);
-        assert_eq!(Settings::parse::<&str>(&[]), Ok(Settings::default()));
+        assert_eq!(settings.options("kubelet").text("url"), None);
+        assert_eq!(CheckSettings::parse::<&str>(&[]), Ok(CheckSettings::default()));
     }
 
     #[test]
@@ -280,15 +270,17 @@ mod tests {
             ("kubelet:rise=-1", "kubelet:rise=-1: takes a whole number from 1 to 100".to_owned()),
             ("kubelet:rise=1,rise=2", "kubelet:rise is set twice".to_owned()),
             ("kubelet:url=https://a/", format!("kubelet:url=https://a/: {}", BadUrl::NotHttp)),
+            ("network:gateways=answer", "network:gateways=answer: takes neighbour or off".to_owned()),
+            ("kube_proxy:deployed=no", "kube_proxy:deployed=no: takes auto or yes".to_owned()),
         ];
         for (text, message) in cases {
-            assert_eq!(Settings::parse(&[text]).unwrap_err().to_string(), message);
+            assert_eq!(CheckSettings::parse(&[text]).unwrap_err().to_string(), message);
         }
     }
 
     #[test]
     fn all_mistakes_are_told_at_once() {
-        let bad = Settings::parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).unwrap_err();
+        let bad = CheckSettings::parse(&["bogus:a=b", "kubelet:fall=0,rise=0", "kubelet"]).unwrap_err();
         assert_eq!(bad.0.len(), 4, "{bad}");
     }
 }

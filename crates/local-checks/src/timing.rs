@@ -1,7 +1,19 @@
 //! How often a check runs, how long a run may take, and how many runs in a row it takes to change its mind.
 
+use nodegate_readiness::Reason;
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+/// What an operator calls its parts.
+pub(crate) const KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+
+/// Often enough that a dead component is out of the pool within a few questions of the load balancer, rarely enough that
+/// ten checks cost the node two wake-ups a second.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A component that crashed refuses the connection at once; the timeout is only for one that hangs or starves. Five
+/// seconds is what `okd_router_1936` is documented with, and it takes a node out for being stuck, not for being busy.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The timing of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +46,16 @@ impl Timing {
     pub(crate) fn good_for(&self) -> Duration {
         self.interval + self.timeout + SLACK
     }
+}
+
+/// What holds for every check of which nothing is set.
+impl Default for Timing {
+    fn default() -> Self {
+        Self::new(DEFAULT_INTERVAL, DEFAULT_TIMEOUT)
+    }
+}
+
+/// The reason of what took longer than this.
+pub(crate) fn timeout_reason(limit: Duration) -> Reason {
+    Reason::new("Timeout").counting("after", humantime::format_duration(limit))
 }

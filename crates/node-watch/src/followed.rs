@@ -11,7 +11,6 @@ use kube::{Api, Client};
 use nodegate_kube_follow::tagged;
 use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
 use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
@@ -34,7 +33,7 @@ pub(crate) trait Followed {
 }
 
 fn now(watch: &NodeWatch) -> Moment {
-    watch.timeline.at(Instant::now())
+    watch.timeline.at(nodegate_clock::now())
 }
 
 /// Selects the object with the node's own name.
@@ -82,7 +81,7 @@ impl Followed for OwnNode<'_> {
         let node = nodes.first();
         self.proof.hold(node.map_or(Held::Absent, |node| node.held()));
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        self.watch.board.set_node(facts, now(self.watch), SystemTime::now());
+        self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
     }
 
     fn settled(&mut self) {
@@ -144,7 +143,7 @@ impl Followed for ServiceSlices<'_> {
     fn changed(&self, slices: &[Arc<WatchedSlice>]) {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &self.watch.node_name);
-        self.watch.board.set_service(self.index, &facts, now(self.watch), SystemTime::now());
+        self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());
     }
 
     /// A Service that can't be watched holds nobody up.

@@ -10,7 +10,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabels {
@@ -63,7 +62,7 @@ impl WatchMetrics {
     pub(crate) fn event(&self, resource: &'static str, r#type: &'static str, timeline: Timeline) {
         self.events.get_or_create(&EventLabels { resource, r#type }).inc();
         if resource == "nodes" {
-            self.last_event.advance(timeline.at(Instant::now()));
+            self.last_event.advance(timeline.at(nodegate_clock::now()));
         }
     }
 
@@ -87,7 +86,7 @@ struct LastEvent {
 impl Collector for LastEvent {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(last) = self.last_event.get() else { return Ok(()) };
-        let gauge = ConstGauge::new(self.timeline.at(Instant::now()).since(last).as_secs_f64());
+        let gauge = ConstGauge::new(self.timeline.at(nodegate_clock::now()).since(last).as_secs_f64());
         let help = "Time since the Node was last received, in a list or an event.";
         let unit = Some(&Unit::Seconds);
         gauge.encode(encoder.encode_descriptor("last_event_age", help, unit, gauge.metric_type())?)

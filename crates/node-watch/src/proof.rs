@@ -11,7 +11,7 @@ use kube::Client;
 use nodegate_readiness::{AtomicMoment, Board, Moment, Timeline};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// For so many seconds after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd
@@ -104,7 +104,7 @@ impl Proof {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.timeline.at(Instant::now())
+        self.timeline.at(nodegate_clock::now())
     }
 
     /// The API server accepted a watch.
@@ -248,7 +248,7 @@ mod tests {
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
         Proof::new(
             Arc::new(board),
-            Timeline::new(Instant::now().checked_sub(Duration::from_secs(1000)).unwrap()),
+            Timeline::new(nodegate_clock::now().checked_sub(Duration::from_secs(1000)).unwrap()),
         )
     }
 

@@ -11,7 +11,7 @@ mod value;
 
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
-pub use read::{one_line, read};
+pub use read::read;
 pub use value::{List, choice, duration, number, shown};
 
 /// The agent's port for HTTP, which its companions ask.

@@ -26,7 +26,7 @@ pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
 }
 
 /// What clap says in several lines, without its advice to read the manual.
-pub fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling =

@@ -1,5 +1,6 @@
 //! What the tests, the benchmarks and the demo share: the real agent as a child process, simulated clusters, the machines
 //! around them, and who asks.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -57,6 +57,6 @@ pub fn run(command: &str) -> String {
 pub fn needs_root(what: &str) {
     assert!(
         rustix::process::geteuid().is_root(),
-        "this test needs {what}, which only root may make: run it as root"
+        "this test needs {what}, which only root may have: run it as root"
     );
 }

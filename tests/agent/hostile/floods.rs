@@ -55,7 +55,7 @@ fn thousands_that_spoke_once_and_stay() {
     scene.look();
     assert!(scene.agent.metric("nodegate_connections").unwrap() <= CAP);
     drop(spoken);
-    // They are as good as the prober's own, but it is never the one that was silent for longest.
+    // They are as good as the balancer's own, but it is never the one that was silent for longest.
     scene.end();
 }
 

@@ -1,6 +1,6 @@
-//! An agent on a simulated cluster, a prober that behaves well, and what must be so in the end.
+//! An agent on a simulated cluster, a balancer that behaves well, and what must be so in the end.
 
-use super::prober::Probers;
+use super::balancer::Balancer;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::process;
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 /// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.
 const ROOM: u64 = 40 * 1024;
 
-/// How many connections are opened between two rounds of the prober, 20 ms: a quarter of what the agent holds.
+/// How many connections are opened between two of the balancer's probes, 20 ms: a quarter of what the agent holds.
 const BURST: usize = 250;
 
 /// A story of seconds in which nothing of the agent's own happens. Its start takes some ten lines.
@@ -20,7 +20,7 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) agent: Agent,
     name: &'static str,
-    prober: Probers,
+    balancer: Balancer,
     before: Usage,
     most: Usage,
 }
@@ -41,14 +41,14 @@ impl Usage {
 }
 
 impl Scene {
-    /// Starts all three, and lets the prober settle.
+    /// Starts all three, and lets the balancer settle.
     pub(crate) fn begin(name: &'static str, args: &[&str]) -> Self {
         let cluster = Cluster::start();
         let agent = cluster.ready_agent(args);
-        let prober = Probers::start(agent.address());
-        prober.wait(6);
+        let balancer = Balancer::start(agent.address());
+        balancer.wait(6);
         let before = Usage::of(&agent);
-        Self { cluster, agent, name, prober, before, most: before }
+        Self { cluster, agent, name, balancer, before, most: before }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -63,27 +63,27 @@ impl Scene {
         now
     }
 
-    /// Opens many connections, each by `open`, as fast as the prober allows: a balancer must be able to say what it wants
+    /// Opens many connections, each by `open`, as fast as the balancer allows: a balancer must be able to say what it wants
     /// before a thousand others have come after it, however busy this machine is.
     pub(crate) fn flood(&self, count: usize, mut open: impl FnMut() -> TcpStream) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         while streams.len() < count {
             streams.extend((streams.len()..count).take(BURST).map(|_| open()));
-            self.prober.wait(1);
+            self.balancer.wait(1);
         }
         streams
     }
 
-    /// Lets the prober ask for a while.
+    /// Lets the balancer ask for a while.
     pub(crate) fn probe_on(&self) {
-        self.prober.wait(11);
+        self.balancer.wait(11);
     }
 
-    /// Ends it: the prober saw nothing wrong, its kept connection was never closed, and the agent is as it was before.
+    /// Ends it: the balancer saw nothing wrong, its kept connection was never closed, and the agent is as it was before.
     pub(crate) fn end(mut self) {
         self.probe_on();
         self.look();
-        let (seen, before, most, name) = (self.prober.end(), self.before, self.most, self.name);
+        let (seen, before, most, name) = (self.balancer.end(), self.before, self.most, self.name);
         eprintln!(
             "{name}: {} probes on new connections and {} on a kept one right, {} wrong, kept one lost {} times, slowest {:?}; \
              memory {} -> {} KiB, descriptors {} -> {}",

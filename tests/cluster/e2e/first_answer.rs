@@ -26,9 +26,9 @@ fn a_ready_node_is_ready_from_the_first_answer() {
 fn a_cordoned_node_never_gets_a_200() {
     let lab = Lab::start();
     let _cordon = lab.kubectl.cordon();
-    for _ in 0..3 {
+    for _ in 0..10 {
         let agent = lab.agent(&[PATIENT]);
-        for ask in 0..300 {
+        for ask in 0..90 {
             let reply = agent.health();
             let reason = reply.reason();
             assert!(
@@ -41,7 +41,7 @@ fn a_cordoned_node_never_gets_a_200() {
     }
     seen(
         "first answer, cordoned node",
-        "503 Unschedulable from the first answer on; 3 starts, 900 answers, no 200",
+        "503 Unschedulable from the first answer on; 10 starts, 900 answers, no 200",
     );
 }
 

@@ -54,18 +54,6 @@ fn a_custom_condition_becomes_true() {
 }
 
 #[test]
-fn deleted_and_created_again() {
-    let Some(lab) = Lab::simulated_only("the Node is deleted and created again", DELETION) else { return };
-    let agent = lab.ready_agent(&[]);
-    lab.kubectl.run(&["delete", "node", lab.node()]).unwrap();
-    agent.until_reason("NodeNotFound");
-    assert_eq!(agent.get("/health?drain=404").status, 503, "NotReady is not Draining");
-    lab.cluster().sim.add_node(lab.node());
-    agent.until_ready();
-    seen("Node deleted and created again", "503 NodeNotFound, then 200");
-}
-
-#[test]
 fn being_deleted() {
     let Some(lab) = Lab::simulated_only("the Node is being deleted (deletionTimestamp)", DELETION) else {
         return;

@@ -5,6 +5,7 @@ use super::simulator::Simulator;
 use super::table::Row;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::programs::needs_root;
 use std::time::Duration;
 
 /// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.
@@ -92,6 +93,7 @@ pub(crate) fn half_open_without_tls() -> Row {
 }
 
 fn half_open_in(mut scene: Scene) -> Row {
+    needs_root("packets that the kernel drops");
     scene.fault(|scene| {
         scene.cluster.sim.half_open();
         scene.cluster.sim.cordon(NODE);
@@ -108,6 +110,7 @@ fn half_open_in(mut scene: Scene) -> Row {
 }
 
 pub(crate) fn blackholed() -> Row {
+    needs_root("packets that the kernel drops");
     let mut scene = Scene::start();
     scene.fault(|scene| {
         scene.cluster.sim.half_open();

@@ -17,36 +17,30 @@ mod steady;
 mod table;
 mod upgrades;
 
-use table::{Story, tell};
+use table::Story;
 
-/// The one list: fault, module, test. A `long` story is left to `make faults`, an `alone` one has the machine to itself there.
+/// The one list: fault, module, test. Left to `make faults` are a `long` story, one that has the machine to itself there
+/// (`alone`), and one that `tests/agent/hostile` tells with more besides (`hostile`).
 macro_rules! stories {
     ($($fault:literal => $module:ident::$story:ident $($how:ident)?,)*) => {
         const STORIES: &[Story] = &[$(
-            Story {
-                name: stringify!($story),
-                fault: $fault,
-                tell: $module::$story,
-                long: stories!(@is long $($how)?),
-                alone: stories!(@is alone $($how)?),
-            },
+            Story { fault: $fault, tell: $module::$story, alone: stories!(@alone $($how)?) },
         )*];
-        $(stories!(@test $story $($how)?);)*
+        $(stories!(@test $fault, $module::$story $($how)?);)*
     };
-    (@is long long) => { true };
-    (@is alone alone) => { true };
-    (@is $what:ident $($how:ident)?) => { false };
-    (@test $story:ident) => {
+    (@alone alone) => { true };
+    (@alone $($how:ident)?) => { false };
+    (@test $fault:literal, $module:ident::$story:ident) => {
         #[test]
         fn $story() {
-            told(stringify!($story));
+            eprintln!("{}", $module::$story().line($fault));
         }
     };
-    (@test $story:ident $how:ident) => {
+    (@test $fault:literal, $module:ident::$story:ident $how:ident) => {
         #[test]
-        #[ignore = "takes long: make faults"]
+        #[ignore = "make faults"]
         fn $story() {
-            told(stringify!($story));
+            eprintln!("{}", $module::$story().line($fault));
         }
     };
 }
@@ -90,24 +84,12 @@ stories! {
     "64 file descriptors, 300 idle clients, API reset" => host::few_descriptors,
     "file descriptors exhausted by idle clients" => host::descriptors_exhausted,
     "probe target accepts, never answers" => host::probe_target_never_answers,
-    "10,000 idle clients" => clients::idle,
-    "slow-loris" => clients::slow_loris,
-    "garbage" => clients::garbage,
-    "requests of 1 MB" => clients::oversized,
+    "10,000 idle clients" => clients::idle hostile,
+    "slow-loris" => clients::slow_loris hostile,
+    "garbage" => clients::garbage hostile,
+    "requests of 1 MB" => clients::oversized hostile,
     "agent replaced 50 times, 200 probes/s" => upgrades::fifty_replacements alone,
     "the same, 5 ms away" => upgrades::fifty_replacements_from_afar alone,
-}
-
-fn told(name: &str) {
-    let number = STORIES.iter().position(|story| story.name == name).unwrap();
-    let story = &STORIES[number];
-    // Without arguments libtest runs everything that is not ignored.
-    let everything = std::env::args().len() == 1;
-    let told = if everything { table::ahead(STORIES, number) } else { tell(story) };
-    match told {
-        Ok(row) => eprintln!("{}", row.line(story.fault)),
-        Err(how) => panic!("{how}"),
-    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(crate) fn deleted_and_created_again() -> Row {
     scene.fault(|scene| scene.cluster.sim.delete_node(NODE));
     scene.notices("503 NodeNotFound", REPLACED);
     scene.logged_once("NodeNotFound");
+    assert_eq!(scene.agent.get("/health?drain=404").status, 503, "NotReady is not Draining");
     scene.heal(|scene| scene.cluster.sim.add_node(NODE));
     scene.never_stale();
     scene.recovers(FRESH);

@@ -2,7 +2,7 @@
 
 use super::answers::LASTING;
 use super::scene::{STALE_AFTER_ARG, Scene, cluster};
-use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::waiting::until;
 use std::time::Duration;
 
@@ -33,17 +33,5 @@ fn a_lease_that_is_renewed_in_time_is_not_taken_for_silent() {
     for resource in ["nodes", "leases"] {
         let deaf = format!(r#"nodegate_watch_restarts_total{{resource="{resource}",reason="deaf"}}"#);
         assert_eq!(scene.agent.metric(&deaf), Some(0.0), "{}", scene.agent.log_text());
-    }
-}
-
-#[test]
-fn the_first_answer_is_the_truth() {
-    let cluster = cluster();
-    cluster.sim.cordon(NODE);
-    for _ in 0..10 {
-        let agent = cluster.agent(&["--startup-grace=60s"]);
-        let first = agent.health();
-        assert_eq!((first.status, first.reason().as_deref()), (503, Some("Unschedulable")));
-        assert_eq!(agent.logged("the cache is stale"), 0, "{}", agent.log_text());
     }
 }

@@ -2,9 +2,8 @@
 
 use super::scene::BACK_WITHIN;
 use std::fmt::Write as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -13,17 +12,14 @@ const AT_A_TIME: usize = 4;
 
 /// A fault, and the test that tells it.
 pub(crate) struct Story {
-    pub(crate) name: &'static str,
     pub(crate) fault: &'static str,
     pub(crate) tell: fn() -> Row,
-    /// Whether it is left to `make faults`.
-    pub(crate) long: bool,
     /// Whether it wants the machine for itself.
     pub(crate) alone: bool,
 }
 
 /// A row, or what did not hold.
-pub(crate) type Told = Result<Row, String>;
+type Told = Result<Row, String>;
 
 /// What came of a fault.
 #[derive(Default)]
@@ -55,39 +51,13 @@ impl Row {
     }
 }
 
-/// Tells a story on a thread of its own, which may move to another network namespace.
-pub(crate) fn tell(story: &Story) -> Told {
+/// Tells a story on a thread of its own: one that breaks off is a row like the others.
+fn tell(story: &Story) -> Told {
     let told = thread::spawn(story.tell).join();
     told.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
     })
-}
-
-/// What came of a story that is told ahead of the test that asks for it. libtest runs no more tests at a time than there
-/// are processors, and these mostly wait.
-pub(crate) fn ahead(stories: &'static [Story], number: usize) -> Told {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    static TOLD: OnceLock<Vec<Mutex<Receiver<Told>>>> = OnceLock::new();
-    let next = |senders: &[Sender<Told>]| {
-        let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        Some((stories.get(number)?, senders.get(number)?.clone()))
-    };
-    let told = TOLD.get_or_init(|| {
-        let (senders, receivers): (Vec<_>, Vec<_>) = stories.iter().map(|_| channel()).unzip();
-        for _ in 0..2 * AT_A_TIME {
-            let senders: Vec<Sender<Told>> = senders.clone();
-            thread::spawn(move || {
-                while let Some((story, sender)) = next(&senders) {
-                    if !story.long && !story.alone {
-                        let _ = sender.send(tell(story));
-                    }
-                }
-            });
-        }
-        receivers.into_iter().map(Mutex::new).collect()
-    });
-    told[number].lock().unwrap().recv().unwrap()
 }
 
 /// Tells all of them, prints the table, and says whether all held.

@@ -29,7 +29,7 @@ fn every_check_has_a_row_and_a_section() {
 fn every_setting_of_a_check_is_in_its_section() {
     let docs = read("docs/checks.md");
     for known in registry::known() {
-        for key in known.constructor.options.iter().map(OptionKey::name) {
+        for key in known.options.iter().map(OptionKey::name) {
             let section = section(&docs, known.name);
             assert!(section.contains(&format!("`{key}=`")), "docs/checks.md: {} has no {key}=", known.name);
         }

@@ -4,8 +4,8 @@
 mod api;
 mod component;
 mod dashboard;
+mod fleet;
 mod fresh;
-mod lab;
 mod promtool;
 mod rules;
 mod scrape;

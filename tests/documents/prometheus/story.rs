@@ -1,7 +1,7 @@
 //! A day in a minute: what Prometheus sees, which alerts fire on which fault, and what the dashboard shows of it.
 
 use super::dashboard::label_values;
-use super::lab::{CHECK, FIRST_USER, Lab, NODES};
+use super::fleet::{CHECK, FIRST_USER, Fleet, NODES};
 use nodegate_kube_sim::{Effect, Scope};
 use nodegate_testbed::stub::answer;
 use nodegate_testbed::waiting::until;
@@ -14,20 +14,20 @@ type Fired = (String, String);
 #[test]
 fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     let begun = unix_seconds();
-    let mut lab = Lab::start();
-    all_is_well(&lab);
+    let mut fleet = Fleet::start();
+    all_is_well(&fleet);
     // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
     let well = unix_seconds() + 1;
-    three_nodes_three_faults(&lab);
-    many_nodes_out(&lab);
-    agent_killed(&mut lab);
-    api_server_killed(&lab);
-    no_other_alert_fired(&lab, well);
-    dashboard(&lab, begun);
+    three_nodes_three_faults(&fleet);
+    many_nodes_out(&fleet);
+    agent_killed(&mut fleet);
+    api_server_killed(&fleet);
+    no_other_alert_fired(&fleet, well);
+    dashboard(&fleet, begun);
 }
 
-fn all_is_well(lab: &Lab) {
-    let prometheus = &lab.prometheus;
+fn all_is_well(fleet: &Fleet) {
+    let prometheus = &fleet.prometheus;
     prometheus.wait("sum(up{job=\"nodegate\"})", |all| all.len() == 1 && all[0].value() > 2.5);
     let up = prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |ready| ready.len() == 3);
     let nodes: Vec<_> = up.iter().map(|series| series.label("node")).collect();
@@ -44,26 +44,26 @@ fn all_is_well(lab: &Lab) {
     until("an evaluation of the rules", || {
         let groups = prometheus.get("/api/v1/rules");
         let rules = groups["groups"][0]["rules"].as_array().unwrap().clone();
-        assert_eq!(rules.len(), lab.component.rules.groups[0].rules.len());
+        assert_eq!(rules.len(), fleet.component.rules.groups[0].rules.len());
         rules.iter().all(|rule| rule["health"] == "ok").then_some(())
     });
     prometheus.wait("ALERTS", <[_]>::is_empty);
 }
 
 /// The watch of the first goes deaf, the second flaps, and what the third checks fails.
-fn three_nodes_three_faults(lab: &Lab) {
-    let sim = &lab.cluster.sim;
-    lab.app.now(answer("500 Internal Server Error", ""));
+fn three_nodes_three_faults(fleet: &Fleet) {
+    let sim = &fleet.cluster.sim;
+    fleet.app.now(answer("500 Internal Server Error", ""));
     for _ in 0..4 {
         sim.cordon(NODES[1]);
-        lab.agents[1].wait_reason("Unschedulable");
+        fleet.agents[1].wait_reason("Unschedulable");
         sim.uncordon(NODES[1]);
-        lab.agents[1].wait_ready();
+        fleet.agents[1].wait_ready();
     }
-    fires(lab, "NodegateFlapping", NODES[1]);
-    fires(lab, "NodegateCheckFailing", NODES[2]);
+    fires(fleet, "NodegateFlapping", NODES[1]);
+    fires(fleet, "NodegateCheckFailing", NODES[2]);
     let flips = format!("nodegate_flips_total{{node=\"{}\",reason=\"Unschedulable\"}} == 4", NODES[1]);
-    lab.prometheus.wait(&flips, |flips| flips.len() == 1);
+    fleet.prometheus.wait(&flips, |flips| flips.len() == 1);
 
     let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(Scope::all().users(&[FIRST_USER])));
     let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
@@ -73,42 +73,42 @@ fn three_nodes_three_faults(lab: &Lab) {
         changes += 1;
         sim.label(NODES[0], "untold", Some(&changes.to_string()));
         std::thread::sleep(Duration::from_millis(200));
-        (!lab.prometheus.query(firing).is_empty()).then_some(())
+        (!fleet.prometheus.query(firing).is_empty()).then_some(())
     });
-    fires(lab, "NodegateWatchDeaf", NODES[0]);
+    fires(fleet, "NodegateWatchDeaf", NODES[0]);
     sim.faults().remove(deaf);
-    lab.app.now(answer("200 OK", ""));
-    lab.agents[0].wait_ready();
+    fleet.app.now(answer("200 OK", ""));
+    fleet.agents[0].wait_ready();
 }
 
-fn many_nodes_out(lab: &Lab) {
-    lab.cluster.sim.cordon(NODES[0]);
-    lab.cluster.sim.set_ready(NODES[1], "False", "KubeletNotReady");
-    fires(lab, "NodegateManyNodesOut", "");
+fn many_nodes_out(fleet: &Fleet) {
+    fleet.cluster.sim.cordon(NODES[0]);
+    fleet.cluster.sim.set_ready(NODES[1], "False", "KubeletNotReady");
+    fires(fleet, "NodegateManyNodesOut", "");
 }
 
-fn agent_killed(lab: &mut Lab) {
-    lab.kill_last();
-    fires(lab, "NodegateDown", NODES[2]);
-    let up = lab.prometheus.query("up{job=\"nodegate\"} == 0");
+fn agent_killed(fleet: &mut Fleet) {
+    fleet.kill_last();
+    fires(fleet, "NodegateDown", NODES[2]);
+    let up = fleet.prometheus.query("up{job=\"nodegate\"} == 0");
     assert_eq!(up.iter().map(|series| series.label("node")).collect::<Vec<_>>(), [NODES[2]]);
 }
 
 /// With the two nodes that are left out of the pool, so that failing open is seen.
-fn api_server_killed(lab: &Lab) {
-    lab.cluster.wait(lab.cluster.sim.kill());
-    NODES[..2].iter().for_each(|node| fires(lab, "NodegateCacheStale", node));
-    lab.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
-    lab.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
-    lab.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
-    lab.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
+fn api_server_killed(fleet: &Fleet) {
+    fleet.cluster.wait(fleet.cluster.sim.kill());
+    NODES[..2].iter().for_each(|node| fires(fleet, "NodegateCacheStale", node));
+    fleet.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
+    fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
+    fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
+    fleet.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
 }
 
 /// Waits for an alert, and looks at what a person will read.
-fn fires(lab: &Lab, alert: &str, node: &str) {
+fn fires(fleet: &Fleet, alert: &str, node: &str) {
     let what = format!("{alert} {node}");
     let found = until(&what, || {
-        let alerts = lab.prometheus.get("/api/v1/alerts");
+        let alerts = fleet.prometheus.get("/api/v1/alerts");
         let mut alerts = alerts["alerts"].as_array().unwrap().iter();
         let wanted = |alert_: &&serde_json::Value| {
             let labels = &alert_["labels"];
@@ -124,11 +124,11 @@ fn fires(lab: &Lab, alert: &str, node: &str) {
         assert!(!text.contains('{') && !text.contains("no value") && !text.contains("error"), "{text}");
         assert!(text.contains(node), "{text}");
     }
-    println!("{:>5.1?} {what:<34} {}", lab.begun.elapsed(), read("summary"));
+    println!("{:>5.1?} {what:<34} {}", fleet.begun.elapsed(), read("summary"));
 }
 
-fn no_other_alert_fired(lab: &Lab, since: u64) {
-    let fired = lab.prometheus.query_range("ALERTS{alertstate=\"firing\"}", since, unix_seconds() + 1);
+fn no_other_alert_fired(fleet: &Fleet, since: u64) {
+    let fired = fleet.prometheus.query_range("ALERTS{alertstate=\"firing\"}", since, unix_seconds() + 1);
     let fired =
         fired.iter().map(|series| (series.label("alertname").to_owned(), series.label("node").to_owned()));
     let fired: BTreeSet<Fired> = fired.collect();
@@ -144,18 +144,18 @@ fn no_other_alert_fired(lab: &Lab, since: u64) {
     assert_eq!(fired, expected.map(|(alert, node)| (alert.to_owned(), node.to_owned())).into());
 }
 
-fn dashboard(lab: &Lab, begun: u64) {
-    let dashboard = lab.dashboard();
+fn dashboard(fleet: &Fleet, begun: u64) {
+    let dashboard = fleet.dashboard();
     for (name, label, series) in &dashboard.variables {
         let expected = match name.as_str() {
             "job" => BTreeSet::from(["nodegate".to_owned()]),
             "node" => NODES.map(str::to_owned).into(),
             other => panic!("what is {other}?"),
         };
-        assert_eq!(label_values(&lab.prometheus, label, series), expected, "{name}");
+        assert_eq!(label_values(&fleet.prometheus, label, series), expected, "{name}");
     }
     let ran = dashboard.queries.iter().map(|query| {
-        let seen = query.run(&lab.prometheus, begun, unix_seconds() + 1);
+        let seen = query.run(&fleet.prometheus, begun, unix_seconds() + 1);
         println!("{:<28} {:>3} series, up to {:.3}", query.panel, seen.series, seen.largest);
         (query.panel.as_str(), seen.largest)
     });

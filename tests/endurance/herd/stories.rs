@@ -3,7 +3,7 @@
 use super::arrivals::Arrivals;
 use super::flock::{Flock, node};
 use super::rotation;
-use crate::setting;
+use crate::{TURNS, setting};
 use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::waiting::until;
 use std::net::SocketAddr;
@@ -91,6 +91,7 @@ fn after_a_fixed_wait(cluster: &Cluster, clients: usize) -> Arrivals {
 
 #[test]
 fn a_hundred_come_back_one_after_the_other() {
+    let _turn = TURNS.take();
     let Herd { cluster, flock, watchers } = {
         let herd = Herd::gather(100);
         for blow in [Blow::Restart, Blow::HalfOpen] {

@@ -1,5 +1,6 @@
 //! What one agent costs, itself and the API server.
 
+use crate::TURNS;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
@@ -119,6 +120,7 @@ fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
 
 /// Starts an agent in a cluster of this size and looks at it for that time.
 pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
+    let _turn = TURNS.take();
     let cluster = cluster(nodes);
     let sim = &cluster.sim;
     sim.counters().reset();
@@ -129,7 +131,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     std::thread::sleep(SETTLE);
 
     let scheduled = || (process::cpu(agent.pid()), process::sleeps(agent.pid()));
-    let (version, before, (cpu, wake_ups)) = (sim.store().version(), sim.counters().read(), scheduled());
+    let (version, before, (cpu, wake_ups)) = (sim.version(), sim.counters().read(), scheduled());
     std::thread::sleep(time);
     let (after, (cpu_then, wake_ups_then)) = (sim.counters().read(), scheduled());
     let memory = process::memory(agent.pid());
@@ -146,7 +148,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
         requests: after.total() - before.total(),
         connections: after.connections,
         watches: after.watches,
-        others: sim.store().version() - version,
+        others: sim.version() - version,
         ..Cost::default()
     };
     cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();

@@ -3,13 +3,13 @@
 //!
 //! `cargo test` plays a quarter of a minute of it, and shows that the oracle finds what is wrong; `make soak` plays an hour.
 
+mod balancers;
 mod events;
 mod machine;
 mod meter;
 mod oracle;
 mod oracle_stories;
 mod outage;
-mod prober;
 mod report;
 mod run;
 mod truth;

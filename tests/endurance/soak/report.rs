@@ -1,7 +1,7 @@
 //! What a run shows: a line a minute, a picture of the memory, and the verdict.
 
+use super::balancers::Tally;
 use super::meter::{Reading, median, percentile};
-use super::prober::Tally;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;

@@ -1,13 +1,14 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
+use super::balancers::{Balancers, Doors};
 use super::events::{Event, Events};
 use super::machine::Machine;
 use super::meter::{self, Reading};
 use super::oracle::{Oracle, allowance};
 use super::outage::{Outage, Site};
-use super::prober::{Doors, Prober};
 use super::report::{Report, Row};
 use super::truth::Truth;
+use crate::TURNS;
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::ports;
@@ -60,7 +61,7 @@ struct Soak {
     agent: Agent,
     oracle: Arc<Mutex<Oracle>>,
     machine: Arc<Machine>,
-    prober: Prober,
+    balancers: Balancers,
     report: Report,
     weather: Weather,
     next_outage: usize,
@@ -71,6 +72,7 @@ struct Soak {
 
 /// Runs; the report says what came of it.
 pub(crate) fn run(plan: Plan) -> Report {
+    let _turn = TURNS.take();
     let mut soak = Soak::begin(plan);
     soak.go();
     soak.report
@@ -105,7 +107,7 @@ impl Soak {
         }));
         let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
         crowd(doors.http);
-        let prober = Prober::start(doors, oracle.clone(), machine.clone());
+        let balancers = Balancers::start(doors, oracle.clone(), machine.clone());
         Self {
             random: fastrand::Rng::with_seed(plan.seed),
             events: Events::new(plan.seed),
@@ -114,7 +116,7 @@ impl Soak {
             agent,
             oracle,
             machine,
-            prober,
+            balancers,
             report: Report::new(plan.name),
             weather: Weather::Fair { next: began + plan.outage_every / 3 },
             next_outage: 0,
@@ -160,7 +162,7 @@ impl Soak {
         let now = self.cpu();
         let row = Row {
             elapsed: self.began.elapsed(),
-            tally: self.prober.take(),
+            tally: self.balancers.take(),
             reading: Reading::of(self.agent.pid()),
             cpu: (now.0.saturating_sub(cpu.0), now.1.saturating_sub(cpu.1)),
             requests: self.site.cluster.sim.counters().read().total(),

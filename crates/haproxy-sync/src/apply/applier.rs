@@ -1,40 +1,17 @@
 //! Brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::apply::config_file::{ConfigFile, FileError, Previous};
+use crate::apply::config_file::{FileError, Previous};
 use crate::apply::dynamic::{self, DynamicError};
 use crate::apply::layout::Layout;
-use crate::apply::ports::{bound_ports, leave_out_bound, leave_out_busy};
-use crate::haproxy::master::{Master, ReloadError};
-use crate::haproxy::socket::{AskError, Runtime};
+use crate::apply::tools::{TemplateError, Tools};
+use crate::haproxy::master::ReloadError;
+use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
 use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::guard::removal;
-use crate::plan::policy::Policy;
 use crate::plan::render::{RenderError, Template, render};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::process::Command;
-
-/// How HAProxy is told to read its configuration again.
-#[derive(Clone, Debug)]
-pub enum Reloader {
-    /// The master socket.
-    Master(Master),
-    /// A command of the operator's, whose exit status is believed.
-    Command(Vec<String>, Duration),
-    /// Nobody tells it.
-    Nobody,
-}
-
-impl Reloader {
-    /// Whether there is anybody to tell it.
-    pub fn is_somebody(&self) -> bool {
-        !matches!(self, Self::Nobody)
-    }
-}
 
 /// Whether HAProxy is to read its configuration again.
 #[derive(Clone, Copy, Debug)]
@@ -48,47 +25,6 @@ pub struct Reload {
 impl Reload {
     /// If it takes one.
     pub const IF_NEEDED: Self = Self { wanted: false, allowed: true };
-}
-
-/// What the applier works with.
-#[derive(Clone, Debug)]
-pub struct Tools {
-    /// The configuration.
-    pub file: ConfigFile,
-    /// The operator's template; none for the default head.
-    pub template: Option<PathBuf>,
-    /// Where server states are kept; none if they are not.
-    pub state_file: Option<PathBuf>,
-    /// The program.
-    pub haproxy: PathBuf,
-    /// Files that HAProxy is started with before ours.
-    pub before: Vec<PathBuf>,
-    /// How to reload.
-    pub reloader: Reloader,
-    /// How to change servers at run time.
-    pub runtime: Option<Runtime>,
-    /// The rules.
-    pub policy: Policy,
-}
-
-impl Tools {
-    /// Whether the template has the generated sections; one that can't be read now has not.
-    pub fn have_our_sections(&self) -> bool {
-        Applier::read_template(self.template.as_deref()).is_ok_and(|template| template.has_our_sections())
-    }
-
-    /// Takes out what wants a port that the template, another file of HAProxy's or another program has, and tells what
-    /// that was. `old` is the configuration in effect.
-    pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
-        let planned = desired.problems.clone();
-        let mut bound = bound_ports(template.text());
-        for file in &self.before {
-            bound.extend(std::fs::read_to_string(file).iter().flat_map(|text| bound_ports(text)));
-        }
-        leave_out_bound(desired, &bound);
-        leave_out_busy(desired, &self.policy.bind, old);
-        desired.problems.iter().filter(|problem| !planned.contains(problem)).cloned().collect()
-    }
 }
 
 /// What it took.
@@ -112,8 +48,8 @@ pub enum Applied {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The template can't be read.
-    #[error("can't read the template {0}: {1}")]
-    ReadTemplate(PathBuf, std::io::Error),
+    #[error(transparent)]
+    ReadTemplate(#[from] TemplateError),
     /// The template does not work.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -140,7 +76,7 @@ impl ApplyError {
     /// The value of a metric's label.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::ReadTemplate(..) | Self::Render(_) => "template",
+            Self::ReadTemplate(_) | Self::Render(_) => "template",
             Self::File(_) => "file",
             Self::Validate(_) => "validate",
             Self::Removal { .. } => "guard",
@@ -180,20 +116,10 @@ impl Applier {
         &self.problems
     }
 
-    /// The template as it is now.
-    pub fn read_template(path: Option<&Path>) -> Result<Template, ApplyError> {
-        let Some(path) = path else {
-            return Ok(Template::Head(crate::plan::render::DEFAULT_HEAD.to_owned()));
-        };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ApplyError::ReadTemplate(path.to_owned(), error))?;
-        Ok(Template::of_file(&path.to_string_lossy(), text))
-    }
-
     /// Brings HAProxy to what is desired, or leaves everything as it was.
-    pub async fn settle(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
+    pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
         let tools = self.tools.clone();
-        let template = Self::read_template(tools.template.as_deref())?;
+        let template = tools.read_template()?;
         let old = tools.file.read()?;
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         // Later on it is the guard of the facts that watches over this.
@@ -210,8 +136,7 @@ impl Applier {
         }
         let mut desired = desired.clone();
         self.problems = tools.leave_out(&template, &mut desired, &old_text);
-        let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
-        let text = render(&template, &desired, &tools.policy.check, state_file.as_deref())?;
+        let text = render(&template, &desired, &tools.policy.check, tools.state_file_name().as_deref())?;
         let same_bytes = old.as_deref() == Some(text.as_bytes());
         drop(old);
         let distance = self.distance(&desired, &template);
@@ -315,12 +240,7 @@ impl Applier {
     ) -> Result<Applied, ApplyError> {
         // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
         self.tools.file.set_unloaded()?;
-        let result = match &self.tools.reloader {
-            Reloader::Master(master) => master.reload().await,
-            Reloader::Command(words, patience) => run(words, *patience).await,
-            Reloader::Nobody => Ok(()),
-        };
-        match result {
+        match self.tools.reloader.reload().await {
             Ok(()) => {
                 self.taken(desired, template, true);
                 self.tools.file.set_loaded();
@@ -371,19 +291,4 @@ impl Applier {
 /// Whether `backend/server` is this node's.
 fn server_is_of(server: &str, node: &str) -> bool {
     server.split_once('/').is_some_and(|(_, name)| name == node)
-}
-
-async fn run(words: &[String], patience: Duration) -> Result<(), ReloadError> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    match tokio::time::timeout(patience, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => Ok(()),
-        Ok(Ok(output)) => {
-            let said = crate::haproxy::validate::telling(&String::from_utf8_lossy(&output.stderr));
-            Err(ReloadError::Command(format!("{}: {said}", output.status)))
-        }
-        Ok(Err(error)) => Err(ReloadError::Command(error.to_string())),
-        Err(_) => Err(ReloadError::Timeout(patience)),
-    }
 }

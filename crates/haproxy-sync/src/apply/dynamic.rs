@@ -68,6 +68,7 @@ async fn add(
             starts.push(format!("set server {path} state {}", state.word()));
         }
     }
+    debug_assert!(adds.len() <= MAX_COMMANDS, "{} servers at once", adds.len());
     let said = runtime.tell(&adds).await?;
     if let Some(refusal) = said.iter().find(|line| !line.contains("New server registered")) {
         return Err(DynamicError::Refused(refusal.clone()));
@@ -114,6 +115,7 @@ async fn take_out(
             servers.push(format!("{backend}/{name}"));
         }
     }
+    debug_assert!(servers.len() <= MAX_COMMANDS, "{} servers at once", servers.len());
     if let Some(refusal) = runtime.tell(&stops).await?.into_iter().next() {
         return Err(DynamicError::Refused(refusal));
     }

@@ -8,3 +8,5 @@ mod listeners;
 pub mod mover;
 pub(crate) mod pace;
 pub mod ports;
+pub mod reloader;
+pub mod tools;

@@ -100,6 +100,10 @@ impl Mover {
         // Of a template of the operator's we don't know which servers it makes, nor those of a process that lacks some.
         let all_there = layout.ours && round.missing.is_none_or(|missing| missing == 0);
         self.tell(&runtime, &commands, all_there).await?;
+        debug_assert!(
+            self.said.keys().all(|target| layout.desired.node(&target.server).is_some()),
+            "of no node"
+        );
         round.moved = moved.iter().map(|(_, state)| *state).collect();
         self.said.extend(moved);
         Ok(round)

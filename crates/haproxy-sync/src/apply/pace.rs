@@ -29,6 +29,7 @@ impl Pace {
         let halvings = now.saturating_duration_since(last).as_secs() / MOST.as_secs();
         let rested = self.wait / 2_u32.saturating_pow(u32::try_from(halvings).unwrap_or(u32::MAX));
         self.wait = (rested * 2).clamp(LEAST, MOST);
+        debug_assert!(self.opens() <= Some(now + MOST), "a reload is kept waiting for too long");
     }
 
     /// When the next one may be; none if at any time.

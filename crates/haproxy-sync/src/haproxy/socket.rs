@@ -103,7 +103,7 @@ impl Runtime {
         let mut line = String::new();
         for command in commands {
             if !line.is_empty() && line.len() + command.len() + 8 > MAX_LINE {
-                collect(&mut said, &ask(self.path(), &line).await?);
+                collect(&mut said, &self.send(&line).await?);
                 line.clear();
             }
             if !line.is_empty() {
@@ -113,9 +113,14 @@ impl Runtime {
             line.push_str(command);
         }
         if !line.is_empty() {
-            collect(&mut said, &ask(self.path(), &line).await?);
+            collect(&mut said, &self.send(&line).await?);
         }
         Ok(said)
+    }
+
+    async fn send(&self, line: &str) -> Result<String, AskError> {
+        debug_assert!(line.len() <= MAX_LINE, "{} bytes are more than HAProxy reads", line.len());
+        ask(self.path(), line).await
     }
 
     /// The process that serves traffic now.

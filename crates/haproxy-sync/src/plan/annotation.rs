@@ -122,11 +122,25 @@ impl FromStr for WantedPort {
     }
 }
 
+/// A value that can't be read: enough of it to recognise it by, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// It is not looked at.
+    #[error("is longer than {MAX_VALUE} bytes")]
+    TooLong,
+    /// One of its entries is none of those that are taken.
+    #[error("{0:?} {1}")]
+    Value(String, &'static str),
+}
+
 /// The value that an annotation has for one port: `VALUE` for all ports, or `PORT=VALUE,…` where `PORT` is a Service
 /// port's name or number and those not named keep the default (`None`).
-pub fn for_port<T: FromStr<Err = &'static str>>(text: &str, port: &PortFacts) -> Result<Option<T>, String> {
+pub fn for_port<T>(text: &str, port: &PortFacts) -> Result<Option<T>, AnnotationError>
+where
+    T: FromStr<Err = &'static str>,
+{
     if text.len() > MAX_VALUE {
-        return Err(format!("is longer than {MAX_VALUE} bytes"));
+        return Err(AnnotationError::TooLong);
     }
     let mut found = None;
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -134,7 +148,7 @@ pub fn for_port<T: FromStr<Err = &'static str>>(text: &str, port: &PortFacts) ->
             Some((which, value)) => (names(which.trim(), port), value.trim()),
             None => (true, entry),
         };
-        let value = value.parse().map_err(|takes| format!("{:?} {takes}", clip(value)))?;
+        let value = value.parse().map_err(|takes| AnnotationError::Value(clip(value), takes))?;
         if applies && found.is_none() {
             found = Some(value);
         }
@@ -188,6 +202,7 @@ mod tests {
                 for_port::<WantedPort>(&text, &port(Some("web"), 80)).err(),
                 for_port::<SendProxy>(&text, &port(None, 80)).err(),
             ].into_iter().flatten() {
+                let refused = refused.to_string();
                 prop_assert!(refused.len() < 400 && !refused.contains(char::is_control), "{}", refused);
             }
         }

@@ -1,6 +1,6 @@
 //! The core: facts and policy in, the desired configuration out. No IO, no clock; the same facts give the same plan.
 
-use crate::plan::annotation::{Balance, Mode, WantedPort, for_port};
+use crate::plan::annotation::{AnnotationError, Balance, Mode, WantedPort, for_port};
 use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
 use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use crate::plan::names::{self, is_dns_name};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub const MAX_FRONTENDS: usize = 10_000;
 /// More nodes than this are not used; Kubernetes is tested up to 5,000.
 pub const MAX_NODES: usize = 20_000;
+/// More than this nobody reads; the metric's kinds have long been there.
+const MAX_PROBLEMS: usize = 1000;
 
 /// What HAProxy is to do.
 pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
@@ -27,6 +29,9 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     }
     planner.desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
     planner.desired.problems.sort();
+    debug_assert!(planner.desired.nodes.len() <= MAX_NODES, "too many nodes");
+    debug_assert!(planner.desired.frontends.len() <= MAX_FRONTENDS, "too many frontends");
+    debug_assert!(planner.desired.problems.len() <= MAX_PROBLEMS, "too many problems");
     planner.desired
 }
 
@@ -133,33 +138,8 @@ impl Planner<'_> {
     }
 
     fn frontend(&mut self, facts: &Facts, service: &ServiceFacts, port: &PortFacts) -> Option<Frontend> {
-        let key = service.key();
-        let wanted = match annotation(service, port, "port") {
-            Ok(wanted) => wanted.map_or(port.port, |WantedPort(wanted)| wanted),
-            // Another port than the one meant must not be opened.
-            Err(text) => {
-                self.problem(&key, "annotation", format!("{text}; port {} is not published", port.port));
-                return None;
-            }
-        };
-        if self.desired.frontends.len() >= MAX_FRONTENDS {
-            self.problem(
-                "",
-                "too-many",
-                format!("more than {MAX_FRONTENDS} ports: the youngest are left out"),
-            );
-            return None;
-        }
-        if self.policy.reserved.contains(&wanted) {
-            self.problem(&key, "reserved", format!("port {wanted} is reserved (--reserved-ports)"));
-            return None;
-        }
-        if let Some(owner) = self.taken.get(&wanted) {
-            let text = format!("wants port {wanted}, which {owner} has had for longer");
-            self.problem(&key, "conflict", text);
-            return None;
-        }
-        self.taken.insert(wanted, key);
+        let wanted = self.wanted_port(service, port)?;
+        self.taken.insert(wanted, service.key());
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or(self.policy.mode);
         let mut balance = self.setting::<Balance>(service, port, "balance").unwrap_or(self.policy.balance);
         if balance == Balance::Uri && mode == Mode::Tcp {
@@ -183,6 +163,35 @@ impl Planner<'_> {
             local: self.local_check(service),
             servers: self.pool(facts, &service.families),
         })
+    }
+
+    /// The port that HAProxy is to listen on, if nobody else has it.
+    fn wanted_port(&mut self, service: &ServiceFacts, port: &PortFacts) -> Option<u16> {
+        let key = service.key();
+        let wanted = match annotation(service, port, "port") {
+            Ok(wanted) => wanted.map_or(port.port, |WantedPort(wanted)| wanted),
+            // Another port than the one meant must not be opened.
+            Err(error) => {
+                let text = format!("haproxy-port: {error}; port {} is not published", port.port);
+                self.problem(&key, "annotation", text);
+                return None;
+            }
+        };
+        if self.desired.frontends.len() >= MAX_FRONTENDS {
+            let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
+            self.problem("", "too-many", text);
+            return None;
+        }
+        if self.policy.reserved.contains(&wanted) {
+            self.problem(&key, "reserved", format!("port {wanted} is reserved (--reserved-ports)"));
+            return None;
+        }
+        if let Some(owner) = self.taken.get(&wanted) {
+            let text = format!("wants port {wanted}, which {owner} has had for longer");
+            self.problem(&key, "conflict", text);
+            return None;
+        }
+        Some(wanted)
     }
 
     fn binds(&self, port: u16) -> Vec<String> {
@@ -214,8 +223,9 @@ impl Planner<'_> {
     where
         T: std::str::FromStr<Err = &'static str>,
     {
-        annotation(service, port, name).unwrap_or_else(|text| {
-            self.problem(&service.key(), "annotation", format!("{text}; the default is used"));
+        annotation(service, port, name).unwrap_or_else(|error| {
+            let text = format!("haproxy-{name}: {error}; the default is used");
+            self.problem(&service.key(), "annotation", text);
             None
         })
     }
@@ -223,18 +233,15 @@ impl Planner<'_> {
     fn problem(&mut self, about: &str, kind: &'static str, text: String) {
         let problem =
             Problem { kind, about: about.chars().filter(|c| !c.is_control()).take(253).collect(), text };
-        if !self.desired.problems.contains(&problem) && self.desired.problems.len() < 1000 {
+        if !self.desired.problems.contains(&problem) && self.desired.problems.len() < MAX_PROBLEMS {
             self.desired.problems.push(problem);
         }
     }
 }
 
-fn annotation<T>(service: &ServiceFacts, port: &PortFacts, name: &str) -> Result<Option<T>, String>
+fn annotation<T>(service: &ServiceFacts, port: &PortFacts, name: &str) -> Result<Option<T>, AnnotationError>
 where
     T: std::str::FromStr<Err = &'static str>,
 {
-    match service.annotations.get(name) {
-        Some(text) => for_port(text, port).map_err(|text| format!("haproxy-{name}: {text}")),
-        None => Ok(None),
-    }
+    service.annotations.get(name).map_or(Ok(None), |text| for_port(text, port))
 }

@@ -1,7 +1,8 @@
 //! The program's own health: what `/livez` and `/readyz` answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest that any step may take: a validation of a minute, and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);

@@ -14,8 +14,9 @@ pub mod tasks;
 
 use args::Args;
 use nodegate_settings::{BAD_SETTING, failed, read};
+use once::RunError;
 use shared::Setup;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
@@ -53,34 +54,47 @@ fn start() -> Result<(), ExitCode> {
     run(work, setup).map_err(failed)
 }
 
+/// Why the program could not begin, or not end well.
+#[derive(Debug, thiserror::Error)]
+enum ProgramError {
+    #[error("can't start: {0}")]
+    Start(io::Error),
+    #[error("can't listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    #[error("can't wait for signals: {0}")]
+    Signals(io::Error),
+    #[error("can't write: {0}")]
+    Write(io::Error),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
 /// Two threads: a large configuration is rendered and written on one of them while the other moves servers.
-fn run(work: Work, setup: Setup) -> Result<(), String> {
+fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| format!("can't start: {error}"))?;
+        .map_err(ProgramError::Start)?;
     let result = runtime.block_on(done(work, setup));
     runtime.shutdown_background();
     result
 }
 
-async fn done(work: Work, setup: Setup) -> Result<(), String> {
+async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let listener = match work {
         Work::Print => {
-            let text = once::print(&setup).await.map_err(|error| error.to_string())?;
-            return std::io::stdout()
-                .write_all(text.as_bytes())
-                .map_err(|error| format!("can't write: {error}"));
+            let text = once::print(&setup).await?;
+            return std::io::stdout().write_all(text.as_bytes()).map_err(ProgramError::Write);
         }
-        Work::Once => return once::once(&setup).await.map_err(|error| error.to_string()),
+        Work::Once => return Ok(once::once(&setup).await?),
         Work::Run { listen: Some(address) } => {
             let listener = TcpListener::bind(address).await;
-            Some(listener.map_err(|error| format!("can't listen on {address}: {error}"))?)
+            Some(listener.map_err(|error| ProgramError::Listen(address, error))?)
         }
         Work::Run { listen: None } => None,
     };
-    let signals = |kind| signal(kind).map_err(|error| format!("can't wait for signals: {error}"));
+    let signals = |kind| signal(kind).map_err(ProgramError::Signals);
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let shutdown = async move {

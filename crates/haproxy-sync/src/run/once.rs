@@ -13,7 +13,6 @@ use crate::run::states::{new_mover, save};
 use crate::watch;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::channel;
@@ -64,7 +63,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     let guess = Layout::guess(Arc::new(desired.clone()), tools.have_our_sections());
     save(&mut mover, &metrics, &desired, &guess, true).await;
     let mut applier = Applier::new(tools.clone());
-    let applied = applier.settle(&desired, Reload::IF_NEEDED).await?;
+    let applied = applier.apply(&desired, Reload::IF_NEEDED).await?;
     report(applier.problems());
     tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
     if let Some(layout) = applier.layout() {
@@ -78,10 +77,10 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
 pub async fn print(setup: &Setup) -> Result<String, RunError> {
     let mut desired = plan_once(setup).await?;
     let tools = &setup.tools;
-    let template = Applier::read_template(tools.template.as_deref())?;
+    let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
     tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old));
     report(&desired.problems);
-    let state_file = tools.state_file.as_deref().map(Path::to_string_lossy);
-    Ok(render(&template, &desired, &tools.policy.check, state_file.as_deref()).map_err(ApplyError::from)?)
+    let (check, state_file) = (&tools.policy.check, tools.state_file_name());
+    Ok(render(&template, &desired, check, state_file.as_deref()).map_err(ApplyError::from)?)
 }

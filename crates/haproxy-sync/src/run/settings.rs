@@ -1,7 +1,8 @@
 //! Settings that depend on each other, and what the parts of nodegate-haproxy are told.
 
-use crate::apply::applier::{Reloader, Tools};
 use crate::apply::config_file::ConfigFile;
+use crate::apply::reloader::Reloader;
+use crate::apply::tools::Tools;
 use crate::haproxy::master::Master;
 use crate::haproxy::socket::Runtime;
 use crate::plan::policy::{Check, Policy};

@@ -1,7 +1,7 @@
 //! What the program's tasks share.
 
-use crate::apply::applier::Tools;
 use crate::apply::layout::Layout;
+use crate::apply::tools::Tools;
 use crate::plan::desired::Desired;
 use crate::run::health::Health;
 use crate::run::metrics::Metrics;

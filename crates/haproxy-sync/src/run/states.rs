@@ -1,9 +1,9 @@
 //! The loop that moves servers.
 
-use crate::apply::applier::Tools;
 use crate::apply::config_file::ConfigFile;
 use crate::apply::layout::Layout;
 use crate::apply::mover::{MoveError, Mover, Round};
+use crate::apply::tools::Tools;
 use crate::plan::desired::Desired;
 use crate::run::health::Loop;
 use crate::run::metrics::Metrics;
@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Runs forever; answers each of `saves` when the states are in their file.
 pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::Sender<()>>) {
-    let mut shifter = Shifter {
+    let mut task = StatesTask {
         mover: new_mover(&shared.setup.tools),
         shared: shared.clone(),
         failing: false,
@@ -40,17 +40,17 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
         let Some(layout) = layout else {
             // Nothing is known to run yet; if an earlier run of ours does, it has the same backends.
             let guess = Layout::guess(now.clone(), shared.setup.tools.have_our_sections());
-            save(&mut shifter.mover, &shared.metrics, &now, &guess, asker.is_some()).await;
+            save(&mut task.mover, &shared.metrics, &now, &guess, asker.is_some()).await;
             continue;
         };
-        shifter.shift(&now, &layout, look, asker.is_some()).await;
-        if shifter.failing {
+        task.tell(&now, &layout, look, asker.is_some()).await;
+        if task.failing {
             audit.reset_after(FIRST_RETRY);
         }
     }
 }
 
-struct Shifter {
+struct StatesTask {
     mover: Mover,
     shared: Arc<Shared>,
     failing: bool,
@@ -71,8 +71,8 @@ impl Lack {
     }
 }
 
-impl Shifter {
-    async fn shift(&mut self, now: &Desired, layout: &Layout, look: bool, asked: bool) {
+impl StatesTask {
+    async fn tell(&mut self, now: &Desired, layout: &Layout, look: bool, asked: bool) {
         match self.round(now, layout, look).await {
             Ok(round) => {
                 if self.lack.is_news(round.missing) {

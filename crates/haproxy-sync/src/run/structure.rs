@@ -56,7 +56,7 @@ impl Default for Retry {
     }
 }
 
-struct Settler {
+struct StructureTask {
     shared: Arc<Shared>,
     applier: Applier,
     retry: Retry,
@@ -72,7 +72,7 @@ struct Settler {
 /// Runs forever.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut desired = shared.desired.subscribe();
-    let mut settler = Settler {
+    let mut task = StructureTask {
         applier: Applier::new(shared.setup.tools.clone()),
         shared,
         retry: Retry::default(),
@@ -83,20 +83,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tidy: IDLE,
     };
     loop {
-        settler.shared.health.beat(Loop::Applier);
+        task.shared.health.beat(Loop::Applier);
         tokio::select! {
             changed = desired.changed() => if changed.is_err() { return },
-            () = settler.shared.reload.notified() => settler.force = true,
-            () = sleep_until(settler.wakes()) => settler.tidy().await,
+            () = task.shared.reload.notified() => task.force = true,
+            () = sleep_until(task.wakes()) => task.tidy().await,
         }
-        settle_down(&mut desired).await;
+        end_of_burst(&mut desired).await;
         let Some(now) = desired.borrow_and_update().clone() else { continue };
-        save_states(&settler.shared).await;
-        settler.settle(&now).await;
+        save_states(&task.shared).await;
+        task.apply(&now).await;
     }
 }
 
-impl Settler {
+impl StructureTask {
     fn wakes(&self) -> Instant {
         self.retry.at.unwrap_or_else(|| Instant::now() + self.tidy)
     }
@@ -104,14 +104,15 @@ impl Settler {
     async fn tidy(&mut self) {
         let left = self.applier.tidy().await;
         self.tidy = if left { (self.tidy * 2).min(IDLE) } else { IDLE };
+        debug_assert!((FIRST_RETRY..=IDLE).contains(&self.tidy), "{:?}", self.tidy);
     }
 
-    async fn settle(&mut self, now: &Desired) {
+    async fn apply(&mut self, now: &Desired) {
         let metrics = self.shared.metrics.clone();
         metrics.pending(true);
         // Where nobody reloads, no process is left behind by it.
         let allowed = self.pace.is_open(Instant::now()) || !self.shared.setup.tools.reloader.is_somebody();
-        match self.applier.settle(now, Reload { wanted: self.force, allowed }).await {
+        match self.applier.apply(now, Reload { wanted: self.force, allowed }).await {
             Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
             Err(error) => {
@@ -155,7 +156,7 @@ impl Settler {
 }
 
 /// Waits for the end of a burst of changes.
-async fn settle_down(desired: &mut Receiver<Option<Arc<Desired>>>) {
+async fn end_of_burst(desired: &mut Receiver<Option<Arc<Desired>>>) {
     let last = Instant::now() + BURST;
     loop {
         desired.borrow_and_update();

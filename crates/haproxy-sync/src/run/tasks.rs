@@ -38,7 +38,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     }
     tasks.spawn(structure::run(shared.clone()));
     tasks.spawn(states::run(shared.clone(), saves));
-    tasks.spawn(consider(shared.clone(), (observed.clone(), observations), lists, life.clone()));
+    tasks.spawn(plan_each_change(shared.clone(), (observed.clone(), observations), lists, life.clone()));
     tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
     tokio::select! {
         () = shutdown => {}
@@ -49,7 +49,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
 }
 
 /// Turns what is observed into what is desired.
-async fn consider(
+async fn plan_each_change(
     shared: Arc<Shared>,
     (observer, mut observed): (Sender<Observed>, Receiver<Observed>),
     lists: Vec<String>,

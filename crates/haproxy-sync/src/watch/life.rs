@@ -5,7 +5,8 @@ use http::request::Parts;
 use nodegate_kube_follow::WatchObserver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The lives of all watches, by the name of their list.
 #[derive(Debug, Default)]

@@ -14,8 +14,9 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, Ended, KubectlCredentials, Reason, Session, connect};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch::Sender;
+use tokio::time::Instant;
 
 /// A list that takes longer is given up.
 const LIST_WITHIN: Duration = Duration::from_secs(30);

@@ -74,6 +74,7 @@ impl Observed {
         if known && self.deleted.len() < MAX_DELETED {
             self.deleted.insert(key);
         }
+        debug_assert!(self.deleted.len() <= MAX_DELETED, "too many deletions");
         known
     }
 }

@@ -1,7 +1,9 @@
 //! What counts as applied: what HAProxy has loaded, and nothing that was only written. No HAProxy is needed for that.
 
-use nodegate_haproxy_sync::apply::applier::{Applied, Applier, ApplyError, Reload, Reloader, Tools};
+use nodegate_haproxy_sync::apply::applier::{Applied, Applier, ApplyError, Reload};
 use nodegate_haproxy_sync::apply::config_file::ConfigFile;
+use nodegate_haproxy_sync::apply::reloader::Reloader;
+use nodegate_haproxy_sync::apply::tools::Tools;
 use nodegate_haproxy_sync::haproxy::master::Master;
 use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
 use nodegate_haproxy_sync::plan::policy::Policy;
@@ -61,7 +63,7 @@ fn desired(node: &str) -> Desired {
 }
 
 async fn settle(applier: &mut Applier, desired: &Desired) -> Applied {
-    applier.settle(desired, Reload::IF_NEEDED).await.unwrap()
+    applier.apply(desired, Reload::IF_NEEDED).await.unwrap()
 }
 
 #[tokio::test]
@@ -95,7 +97,7 @@ async fn a_reload_that_a_killed_program_did_not_make_is_made_by_the_next() {
     };
     let next = desired("b");
     tokio::select! {
-        ended = killed.settle(&next, Reload::IF_NEEDED) => panic!("{ended:?}"),
+        ended = killed.apply(&next, Reload::IF_NEEDED) => panic!("{ended:?}"),
         () = written => {}
     }
     drop(killed);
@@ -112,9 +114,9 @@ async fn a_reload_of_which_nothing_is_known_is_made_again_even_if_the_old_versio
     let before = bench.read();
     let mut applier = bench.applier(command(&["false"]));
     assert_eq!(settle(&mut applier, &first).await, Applied::Unchanged);
-    applier.settle(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
+    applier.apply(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
     assert_eq!(bench.read(), before, "the old file is back");
-    applier.settle(&first, Reload::IF_NEEDED).await.unwrap_err();
+    applier.apply(&first, Reload::IF_NEEDED).await.unwrap_err();
     assert_eq!(settle(&mut bench.applier(command(&["true"])), &first).await, Applied::Reloaded);
 }
 
@@ -125,7 +127,7 @@ async fn a_socket_that_cannot_be_reached_is_not_one_where_nobody_listens() {
     let before = bench.read();
     // A file is no directory.
     let mut applier = bench.applier(bench.master("haproxy.cfg/master.sock"));
-    let error = applier.settle(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
+    let error = applier.apply(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
     assert!(matches!(error, ApplyError::Reload(_)), "{error}");
     assert!(error.to_string().contains("can't be reached"), "{error}");
     assert_eq!(bench.read(), before, "the old file is back");
@@ -141,9 +143,9 @@ async fn what_takes_a_reload_waits_until_one_is_allowed_and_changes_no_file() {
     let mut weighed = desired("a");
     weighed.nodes.iter_mut().for_each(|node| node.weight = 7);
     let later = |wanted| Reload { wanted, allowed: false };
-    assert_eq!(applier.settle(&weighed, later(false)).await.unwrap(), Applied::Unchanged);
+    assert_eq!(applier.apply(&weighed, later(false)).await.unwrap(), Applied::Unchanged);
     for (node, wanted) in [("b", false), ("a", true)] {
-        assert_eq!(applier.settle(&desired(node), later(wanted)).await.unwrap(), Applied::Postponed);
+        assert_eq!(applier.apply(&desired(node), later(wanted)).await.unwrap(), Applied::Postponed);
         assert_eq!(bench.read(), before);
     }
     assert_eq!(settle(&mut applier, &desired("b")).await, Applied::Reloaded);

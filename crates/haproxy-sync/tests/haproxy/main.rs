@@ -1,5 +1,6 @@
 //! nodegate-haproxy: what it plans, what it tells HAProxy, and its promises against a real one, which
 //! `make haproxy-test` prints as a table.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

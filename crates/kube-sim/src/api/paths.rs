@@ -1,9 +1,9 @@
 //! Paths that are no resources: health, version, and what kubectl asks before it asks for one.
 
-use http::header::{ACCEPT, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
 
-use super::header;
+use super::operation::Asked;
 use crate::kubectl::{discovery, openapi};
 use crate::store::status::Status;
 use crate::wire::reply::{self, Reply};
@@ -27,15 +27,15 @@ const VERSION: &str = r#"{
 }"#;
 
 /// What is there, if anything.
-pub(crate) fn reply(method: &Method, headers: &HeaderMap, query: &Query, path: &str) -> Reply {
-    if !matches!(*method, Method::GET | Method::HEAD) {
+pub(super) fn reply(asked: &Asked, path: &str) -> Reply {
+    if !matches!(asked.method, Method::GET | Method::HEAD) {
         return reply::status(&Status::method_not_allowed());
     }
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["livez" | "readyz" | "healthz", ..] => health(query, &parts),
+        ["livez" | "readyz" | "healthz", ..] => health(&asked.query, &parts),
         ["version"] => reply::json(StatusCode::OK, VERSION),
-        [root @ ("api" | "apis")] => discovery::reply(*root == "api", header(headers, &ACCEPT)),
+        [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT)),
         ["api", version] => resources("", version),
         ["apis", group, version] => resources(group, version),
         ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),

@@ -4,44 +4,39 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::Api;
+use super::operation::Operation;
+use super::server::Api;
 use crate::kubectl::table::{self, Include};
-use crate::store::object::{Key, Obj, render};
+use crate::store::object::{Obj, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
 use crate::wire::format::{Format, Next, list_meta, metadata_only};
 use crate::wire::options::{self, Source, VERSION_WAIT};
 use crate::wire::reply::{self, Reply};
-use crate::wire::request::{Query, Target};
 
 /// One object.
-pub(crate) async fn get(
-    api: &Api,
-    resource: &'static Resource,
-    target: &Target,
-    query: &Query,
-    format: Format,
-) -> Result<Reply, Status> {
+pub(super) async fn get(operation: &Operation<'_>) -> Result<Reply, Status> {
+    let (api, resource, query) = (operation.api, operation.resource, operation.query());
     let source = Source::of(query)?;
     let cache = match api.etcd.read(resource, query, &source).await {
         // A consistent read that etcd does not answer ends without a word, unlike a list.
         Err(_) if matches!(source, Source::Etcd) => return Ok(reply::abandoned()),
         cache => cache?,
     };
-    let key = Key::new(&*target.namespace, &*target.name);
+    let key = operation.key();
     let found = if let Some(cache) = cache {
         cache.get(&key)
     } else {
         reach(api, options::version(query)?).await?;
         api.store.get(resource, &key)
     };
-    let object = found.ok_or_else(|| Status::not_found(resource.subject(&target.name)))?;
-    Ok(one(&object, format, StatusCode::OK))
+    let object = found.ok_or_else(|| Status::not_found(resource.subject(&key.name)))?;
+    Ok(one(&object, operation.format, StatusCode::OK))
 }
 
 /// The answer that one object is.
-pub(crate) fn one(object: &Obj, format: Format, code: StatusCode) -> Reply {
+pub(super) fn one(object: &Obj, format: Format, code: StatusCode) -> Reply {
     let bytes = match format {
         Format::Object => object.full(),
         Format::Metadata => render(&metadata_only(&object.value)),
@@ -55,7 +50,7 @@ pub(crate) fn one(object: &Obj, format: Format, code: StatusCode) -> Reply {
 }
 
 /// Waits until the store has reached a version, as the watch cache does; 504 if it does not.
-pub(crate) async fn reach(api: &Api, asked: u64) -> Result<(), Status> {
+pub(super) async fn reach(api: &Api, asked: u64) -> Result<(), Status> {
     let give_up = Instant::now() + VERSION_WAIT;
     while api.store.version() < asked {
         if Instant::now() >= give_up {
@@ -67,19 +62,14 @@ pub(crate) async fn reach(api: &Api, asked: u64) -> Result<(), Status> {
 }
 
 /// A list, whole or in chunks.
-pub(crate) async fn list(
-    api: &Api,
-    resource: &'static Resource,
-    target: &Target,
-    query: &Query,
-    format: Format,
-) -> Result<Reply, Status> {
+pub(super) async fn list(operation: &Operation<'_>) -> Result<Reply, Status> {
+    let (resource, query, namespace) = (operation.resource, operation.query(), operation.target.within());
     options::check_list(query)?;
     let selector = options::selector(resource, query)?;
     let source = Source::of(query)?;
-    let (at, mut objects) = match api.etcd.read(resource, query, &source).await? {
-        Some(cache) => (cache.version, cache.list(target.within(), &selector)),
-        None => objects(api, resource, target.within(), &selector, &source).await?,
+    let (at, mut objects) = match operation.api.etcd.read(resource, query, &source).await? {
+        Some(cache) => (cache.version, cache.list(namespace, &selector)),
+        None => objects(operation.api, resource, namespace, &selector, &source).await?,
     };
     // From the cache (resourceVersion=0) lists are never cut: the limit is ignored, as in the API server.
     let limit = query.number("limit").filter(|_| query.text("resourceVersion") != "0").unwrap_or(0);
@@ -91,7 +81,7 @@ pub(crate) async fn list(
         let counted = query.text("labelSelector").is_empty() && query.text("fieldSelector").is_empty();
         next = objects.last().map(|last| (options::make_token(at, &last.key), counted.then_some(remaining)));
     }
-    Ok(render_list(resource, at, &objects, next.as_ref(), format, query))
+    Ok(render_list(operation, at, &objects, next.as_ref()))
 }
 
 /// What the store has, and the version it had that at.
@@ -127,14 +117,8 @@ async fn objects(
 }
 
 /// The answer that a list is.
-pub(crate) fn render_list(
-    resource: &'static Resource,
-    at: u64,
-    objects: &[Obj],
-    next: Option<&Next>,
-    format: Format,
-    query: &Query,
-) -> Reply {
+pub(super) fn render_list(operation: &Operation<'_>, at: u64, objects: &[Obj], next: Option<&Next>) -> Reply {
+    let (resource, format) = (operation.resource, operation.format);
     let meta = list_meta(at, next);
     let head = match format {
         Format::Table => table::head(resource, at, next, true),
@@ -149,7 +133,7 @@ pub(crate) fn render_list(
         )
         .into_bytes(),
     };
-    let include = Include::of(query);
+    let include = Include::of(operation.query());
     let mut pieces = vec![Bytes::from(head)];
     for (n, object) in objects.iter().enumerate() {
         pieces.push(Bytes::from_static(if n > 0 { b"," } else { b"" }));

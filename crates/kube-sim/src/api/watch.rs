@@ -12,10 +12,12 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::bookmark;
+use super::operation::Operation;
 use super::read::reach;
-use super::{Api, Asked, bookmark};
-use crate::counters::WatchGuard;
-use crate::faults::etcd::Caches;
+use super::server::Api;
+use crate::counters::Open;
+use crate::faults::etcd::{Cache, Caches};
 use crate::faults::requests::{Effect, RequestInfo};
 use crate::kubectl::table::{self, Include};
 use crate::store::object::{Obj, Object, meta_mut, render};
@@ -26,7 +28,7 @@ use crate::store::{Change, Feed, Start, Subscription};
 use crate::wire::format::{Format, metadata_only};
 use crate::wire::options;
 use crate::wire::reply::{self, Cut, Reply};
-use crate::wire::request::{Query, Target};
+use crate::wire::request::Query;
 
 /// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
 const DEFAULT_TIMEOUT: u64 = 1_800;
@@ -34,18 +36,12 @@ const DEFAULT_TIMEOUT: u64 = 1_800;
 const MAX_TIMEOUT: u64 = 31_536_000;
 
 /// Starts a watch.
-pub(super) async fn watch(
-    api: &Arc<Api>,
-    request: &Asked,
-    resource: &'static Resource,
-    target: &Target,
-    format: Format,
-) -> Result<Reply, Status> {
-    let query = &request.query;
+pub(super) async fn watch(operation: &Operation<'_>) -> Result<Reply, Status> {
+    let (api, resource, query) = (operation.api, operation.resource, operation.query());
     options::check_watch(query)?;
     let mut selector = options::selector(resource, query)?;
-    if !target.name.is_empty() {
-        selector = selector.named(&target.name);
+    if !operation.target.name.is_empty() {
+        selector = selector.named(&operation.target.name);
     }
     let asked = options::version(query)?;
     // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
@@ -54,49 +50,55 @@ pub(super) async fn watch(
         None => asked == 0,
     };
     let cache = api.etcd.cache(resource);
-    let start = match &cache {
-        // Whoever wants to begin with what etcd holds now waits until the end.
-        Some(_) if query.flag("sendInitialEvents") && query.text("resourceVersion").is_empty() => {
-            tokio::time::sleep(timeout(query)).await;
-            let status = Status::failure(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "InternalError",
-                "context deadline exceeded",
-            );
-            return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
-        }
-        Some(cache) if initial => {
-            cache.reach(asked).await?;
-            Start::After(cache.version)
-        }
-        None if initial => {
-            reach(api, asked).await?;
-            Start::Everything
-        }
-        Some(cache) if asked == 0 => Start::After(cache.version),
-        None if asked == 0 => Start::After(api.store.version()),
-        _ => Start::After(asked),
-    };
-    let namespace = target.within();
-    let mut watch = Watch::new(api, request, resource, selector, format);
+    if cache.is_some() && query.flag("sendInitialEvents") && query.text("resourceVersion").is_empty() {
+        return Ok(never_begins(query).await);
+    }
+    let start = start(api, cache.as_deref(), initial, asked).await?;
+    let namespace = operation.target.within();
+    let mut watch = Watch::new(operation, selector);
     watch.from = if initial { 0 } else { asked };
-    if !request.effects.contains(&Effect::CloseWatch) {
+    if !operation.asked.effects.contains(&Effect::CloseWatch) {
         match api.store.watch(resource, namespace, &watch.selector, start) {
             Ok(mut subscription) => {
                 if let Some(cache) = cache {
-                    watch.held = cache.hold_back(&mut subscription);
+                    subscription.version = cache.version;
                     if initial {
                         subscription.initial = cache.list(namespace, &watch.selector);
                     }
                 }
                 watch.begin(subscription, initial && watch.bookmarks);
             }
-            Err(oldest) => watch.pending.push_back(Pending::Line(too_old(asked, oldest))),
+            Err(oldest) => watch.pending.push_back(Pending::Expired(asked, oldest)),
         }
     }
     let events =
         stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
     Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
+}
+
+/// Where a watch starts: in the store, or, if that is cut off, with what the cache holds.
+async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> Result<Start, Status> {
+    match cache {
+        Some(cache) if initial => {
+            cache.reach(asked).await?;
+            Ok(Start::After(cache.version))
+        }
+        None if initial => {
+            reach(api, asked).await?;
+            Ok(Start::Everything)
+        }
+        Some(cache) if asked == 0 => Ok(Start::After(cache.version)),
+        None if asked == 0 => Ok(Start::After(api.store.version())),
+        _ => Ok(Start::After(asked)),
+    }
+}
+
+/// Whoever wants to begin with what a lost etcd holds now waits until the end.
+async fn never_begins(query: &Query) -> Reply {
+    tokio::time::sleep(timeout(query)).await;
+    let why = "context deadline exceeded";
+    let status = Status::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why);
+    reply::stream_reply(reply::chunks(vec![error_event(&status)]))
 }
 
 /// How long a watch lasts at most.
@@ -107,100 +109,80 @@ fn timeout(query: &Query) -> Duration {
     }
 }
 
-fn too_old(asked: u64, oldest: u64) -> Bytes {
-    let status = Status::expired(format!("too old resource version: {asked} ({oldest})"));
-    error_event(&status)
-}
-
 fn error_event(status: &Status) -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
 }
 
-#[allow(clippy::struct_excessive_bools, reason = "each is one answer to a query parameter")]
 struct Watch {
     api: Arc<Api>,
     resource: &'static Resource,
     selector: Selector,
     format: Format,
-    info: RequestInfo,
     include: Include,
+    info: RequestInfo,
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
-    /// Changes that the cut link to etcd holds back; later ones wait in the feed.
-    held: VecDeque<Arc<Change>>,
+    /// Is told when the link to etcd is cut or mended.
     cuts: tokio::sync::watch::Receiver<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
     bookmarks: bool,
     columns_sent: bool,
-    cut: bool,
-    _open: WatchGuard,
+    broken: bool,
+    _open: Open,
 }
 
-/// What is still to be said. Objects are rendered when their turn comes: a list may be 100 MB.
+/// What is still to be said. It is rendered when its turn comes: a list may be 100 MB.
 enum Pending {
     Added(Obj),
-    Line(Bytes),
+    /// All of the above was there at this version.
+    InitialEnd(u64),
+    Changed(Arc<Change>),
+    /// Changes since the first version are no longer known, but those since the second.
+    Expired(u64, u64),
 }
 
 type Event = Result<Frame<Bytes>, Cut>;
 
 impl Watch {
     /// One that has nothing to say yet.
-    fn new(
-        api: &Arc<Api>,
-        request: &Asked,
-        resource: &'static Resource,
-        selector: Selector,
-        format: Format,
-    ) -> Self {
-        let query = &request.query;
+    fn new(operation: &Operation<'_>, selector: Selector) -> Self {
+        let (api, query) = (operation.api, operation.query());
         let now = Instant::now();
         let deadline = now + timeout(query);
         let bookmarks = query.flag("allowWatchBookmarks");
+        let bookmark = bookmarks.then(|| bookmark::next(api.settings.bookmark_interval, now, deadline));
         Watch {
             api: api.clone(),
-            resource,
+            resource: operation.resource,
             selector,
-            format,
-            info: request.info(),
+            format: operation.format,
             include: Include::of(query),
+            info: operation.asked.info(),
             from: 0,
             pending: VecDeque::new(),
             subscription: None,
-            held: VecDeque::new(),
             cuts: api.etcd.changes(),
             deadline,
-            bookmark: bookmarks
-                .then(|| bookmark::next(api.settings.bookmark_interval, now, deadline))
-                .flatten(),
+            bookmark: bookmark.flatten(),
             bookmarks,
             columns_sent: false,
-            cut: false,
+            broken: false,
             _open: api.counters.watch(),
         }
     }
 
     fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
-        for object in std::mem::take(&mut subscription.initial) {
-            self.pending.push_back(Pending::Added(object));
-        }
-        if mark_end {
-            let line = self.bookmark_line(subscription.version, true);
-            self.pending.push_back(Pending::Line(line));
-        }
-        for change in std::mem::take(&mut subscription.replay) {
-            if let Some(line) = self.change_line(&change) {
-                self.pending.push_back(Pending::Line(line));
-            }
-        }
+        self.pending.extend(std::mem::take(&mut subscription.initial).into_iter().map(Pending::Added));
+        self.pending.extend(mark_end.then_some(Pending::InitialEnd(subscription.version)));
+        self.pending.extend(std::mem::take(&mut subscription.replay).into_iter().map(Pending::Changed));
         self.subscription = Some(subscription);
     }
 
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if self.cut {
+            if self.broken {
                 return Some(Err(Cut));
             }
             // Also while there is always something to say.
@@ -208,32 +190,31 @@ impl Watch {
                 return None;
             }
             let deaf = self.api.faults.deaf(&self.info);
-            let cut = self.api.etcd.cache(self.resource).is_some();
-            while let Some(change) = self.held.pop_front_if(|_| !cut) {
-                let line = self.change_line(&change);
-                self.pending.extend(line.map(Pending::Line));
-            }
-            if let Some(pending) = self.pending.pop_front() {
+            let cache = self.api.etcd.cache(self.resource);
+            // What a server that is cut off from etcd has not heard waits until it has.
+            let known = |pending: &mut Pending| match (pending, &cache) {
+                (Pending::Changed(change), Some(cache)) => change.version <= cache.version,
+                _ => true,
+            };
+            if let Some(pending) = self.pending.pop_front_if(known) {
                 // A deaf watch loses what it should have said, as one that was silently dropped does.
-                if deaf.is_some() {
-                    continue;
+                if deaf.is_none()
+                    && let Some(line) = self.render(pending)
+                {
+                    return Some(Ok(Frame::data(self.damaged(line))));
                 }
-                let line = match pending {
-                    Pending::Added(object) => self.line("ADDED", &object),
-                    Pending::Line(line) => line,
-                };
-                return Some(Ok(Frame::data(self.spoil(line))));
+                continue;
             }
             let wake = self.bookmark.map_or(self.deadline, |b| b.min(self.deadline));
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
                 _ = self.cuts.changed() => {}
-                fed = feed.recv(), if !cut => self.take(fed)?,
+                fed = feed.recv(), if cache.is_none() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();
                     if now < self.deadline
-                        && let Some(line) = self.due_bookmark(now)
+                        && let Some(line) = self.due_bookmark(now, cache.as_deref())
                         && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
@@ -244,35 +225,46 @@ impl Watch {
 
     /// Takes in what the watch was fed. `None` if that ends it.
     fn take(&mut self, fed: Option<Feed>) -> Option<()> {
-        let line = match fed {
-            Some(Feed::Change(change)) => self.change_line(&change),
+        match fed {
+            Some(Feed::Change(change)) => self.pending.push_back(Pending::Changed(change)),
             Some(Feed::Expired(oldest)) => {
                 self.subscription = None;
                 self.bookmark = None;
-                Some(too_old(self.from, oldest))
+                self.pending.push_back(Pending::Expired(self.from, oldest));
             }
             // Too slow, or told to close.
             Some(Feed::Close) | None => return None,
-        };
-        self.pending.extend(line.map(Pending::Line));
+        }
         Some(())
     }
 
     /// A bookmark, unless changes are still waiting in the feed: it must not overtake them.
-    fn due_bookmark(&mut self, now: Instant) -> Option<Bytes> {
+    fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
         self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
-        let cache = self.api.etcd.cache(self.resource);
-        let version = cache.as_ref().map_or_else(|| self.api.store.version(), |cache| cache.version);
+        let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
         if cache.is_none() && !subscription.feed.is_empty() {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
-        self.bookmarks.then(|| self.bookmark_line(version, false))
+        self.bookmarks.then(|| self.line("BOOKMARK", &bookmark::object(self.resource, version, false)))
+    }
+
+    fn render(&mut self, pending: Pending) -> Option<Bytes> {
+        match pending {
+            Pending::Added(object) => Some(self.line("ADDED", &object)),
+            Pending::InitialEnd(version) => {
+                Some(self.line("BOOKMARK", &bookmark::object(self.resource, version, true)))
+            }
+            Pending::Changed(change) => self.change_line(&change),
+            Pending::Expired(asked, oldest) => {
+                Some(error_event(&Status::expired(format!("too old resource version: {asked} ({oldest})"))))
+            }
+        }
     }
 
     /// The event for a change, as this selector sees it.
-    fn change_line(&mut self, change: &Arc<Change>) -> Option<Bytes> {
+    fn change_line(&mut self, change: &Change) -> Option<Bytes> {
         if change.version <= self.from {
             return None;
         }
@@ -298,10 +290,7 @@ impl Watch {
     fn line(&mut self, kind: &str, object: &Obj) -> Bytes {
         let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
         match self.format {
-            Format::Object => {
-                out.extend(object.type_prefix());
-                out.extend_from_slice(&object.rest());
-            }
+            Format::Object => out.extend(object.full()),
             Format::Metadata => out.extend_from_slice(&render(&metadata_only(&object.value))),
             Format::Table => {
                 out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
@@ -314,18 +303,14 @@ impl Watch {
         out.into()
     }
 
-    fn bookmark_line(&mut self, version: u64, end: bool) -> Bytes {
-        self.line("BOOKMARK", &bookmark::object(self.resource, version, end))
-    }
-
     /// What the fault switches make of a line.
-    fn spoil(&mut self, line: Bytes) -> Bytes {
+    fn damaged(&mut self, line: Bytes) -> Bytes {
         match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
                 Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
             }
             Some(Effect::CutEvent) => {
-                self.cut = true;
+                self.broken = true;
                 line.slice(..line.len() / 2)
             }
             _ => line,
@@ -336,46 +321,25 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::auth::Tokens;
-    use crate::api::{Anonymous, Settings};
-    use crate::counters::{Counters, Kind};
-    use crate::store::limits::Limits;
+    use crate::api::operation::Asked;
+    use crate::api::server::Settings;
     use crate::store::object::Key;
     use crate::store::resource::nodes;
     use crate::store::{Edit, Store};
-    use crate::wire::request::Route;
+    use crate::wire::request::Target;
     use serde_json::json;
-
-    fn api() -> Arc<Api> {
-        let settings = Settings {
-            bookmark_interval: Duration::from_mins(1),
-            anonymous: Anonymous::Refused,
-            lifecycle: false,
-        };
-        Arc::new(Api {
-            store: Arc::new(Store::new(Limits::default())),
-            tokens: Arc::new(Tokens::new()),
-            faults: Arc::default(),
-            counters: Arc::new(Counters::default()),
-            etcd: Arc::default(),
-            settings,
-            flow: (String::new(), String::new()),
-        })
-    }
 
     #[tokio::test]
     async fn a_busy_watch_ends_in_time() {
-        let api = api();
-        let request = Asked {
-            method: http::Method::GET,
-            route: Route::parse("/api/v1/nodes"),
-            query: Query::parse("watch=1&timeoutSeconds=1"),
-            headers: http::HeaderMap::new(),
-            kind: Kind::default(),
-            effects: Vec::new(),
-        };
+        let bookmark_interval = Duration::from_mins(1);
+        let settings = Settings { bookmark_interval, anonymous: true, lifecycle: false };
+        let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
+        let request =
+            http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");
+        let (asked, target) = (Asked::new(&request), Target::default());
+        let (resource, format) = (nodes(), Format::Object);
         let began = Instant::now();
-        let reply = watch(&api, &request, nodes(), &Target::default(), Format::Object).await;
+        let reply = watch(&Operation { api: &api, asked: &asked, target: &target, resource, format }).await;
         let mut body = reply.expect("a watch").into_body();
         loop {
             // Whenever the watch looks, there is something new.

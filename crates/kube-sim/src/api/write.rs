@@ -4,264 +4,159 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::{Api, read};
+use super::operation::Operation;
+use super::read;
+use crate::store::Edit;
 use crate::store::cause::Cause;
 use crate::store::object::{Key, Obj, Object, as_map, meta_mut, meta_str};
 use crate::store::resource::{Resource, by_plural};
-use crate::store::status::Status;
-use crate::store::{Edit, View};
-use crate::wire::format::Format;
+use crate::store::selector::Selector;
+use crate::store::status::{Status, Subject};
 use crate::wire::reply::Reply;
-use crate::wire::request::{Query, Target};
-use crate::writes::apply;
-use crate::writes::managed_fields::{self, Write};
+use crate::writes::managed_fields::{self, Fields, Write};
 use crate::writes::patch::{self, PatchType};
-use crate::writes::schema::{Shape, conform};
-use crate::writes::{defaults, service, validate};
+use crate::writes::schema::Shape;
+use crate::writes::{apply, decode, defaults, service, validate};
 
-/// Everything a write needs to know of its request.
-pub(crate) struct Writing<'a> {
-    /// The resource.
-    pub resource: &'static Resource,
-    /// The path.
-    pub target: &'a Target,
-    /// The query.
-    pub query: &'a Query,
-    /// Who says to have written it.
-    pub manager: String,
-    /// How the answer is to look.
-    pub format: Format,
-}
-
-impl Writing<'_> {
-    fn status_only(&self) -> bool {
-        self.target.subresource == "status"
+impl Operation<'_> {
+    fn accept(&self, value: &mut Value) -> Result<(), Status> {
+        let strict = self.query().get("fieldValidation") == Some("Strict");
+        decode::accept(self.resource, &self.target.namespace, strict, value)
     }
 
     fn record(&self, operation: &'static str) -> Write {
         let subresource = if self.status_only() { "status" } else { "" };
-        Write { manager: self.manager.clone(), operation, subresource }
+        Write { manager: self.asked.manager(), operation, subresource }
     }
 
-    /// Turns decoded JSON into an object of this resource, or says why it is none.
-    fn accept(&self, value: &mut Value) -> Result<(), Status> {
-        let resource = self.resource;
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (kind, version) = (text("kind"), text("apiVersion"));
-        let wanted = resource.api_version();
-        if !kind.is_empty() && kind != resource.kind {
-            return Err(Status::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {}: converting ({version}.{kind}) to ({wanted}.{}): unknown conversion",
-                resource.kind, resource.kind
-            )));
-        }
-        if !version.is_empty() && version != wanted {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({version}) does not match the expected API version ({wanted})"
-            )));
-        }
-        let map = as_map(value);
-        map.insert("kind".to_owned(), resource.kind.into());
-        map.insert("apiVersion".to_owned(), wanted.into());
-        let unknown = conform(&Shape::of(resource), value).map_err(|why| {
-            Status::bad_request(format!(
-                "{} in version \"{}\" cannot be handled as a {}: {why}",
-                resource.kind, resource.version, resource.kind
-            ))
-        })?;
-        if !unknown.is_empty() && self.query.get("fieldValidation") == Some("Strict") {
-            let list: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-            return Err(Status::bad_request(format!(
-                "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-                resource.kind,
-                resource.version,
-                resource.kind,
-                list.join(", ")
-            )));
-        }
-        let namespace = meta_str(value, "namespace").unwrap_or_default();
-        if !namespace.is_empty() && namespace != self.target.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        if resource.namespaced {
-            meta_mut(value).insert("namespace".to_owned(), self.target.namespace.clone().into());
-        } else {
-            meta_mut(value).remove("namespace");
-        }
-        defaults::normalize(resource, value);
-        Ok(())
-    }
-
-    fn answer(&self, api: &Api, value: Option<Value>, created: bool) -> Result<Reply, Status> {
+    fn answer(&self, value: Option<Value>, code: StatusCode) -> Result<Reply, Status> {
         let value = value.ok_or_else(|| Status::not_found(self.resource.subject(&self.target.name)))?;
         let name = meta_str(&value, "name").unwrap_or_default().to_owned();
         let version = meta_str(&value, "resourceVersion").and_then(|v| v.parse().ok());
-        let version = version.unwrap_or_else(|| api.store.version());
+        let version = version.unwrap_or_else(|| self.api.store.version());
         let object = Object::new(self.resource, Key::new(&*self.target.namespace, name), version, value);
-        let code = if created { StatusCode::CREATED } else { StatusCode::OK };
         Ok(read::one(&object, self.format, code))
     }
 }
 
-/// Decodes a JSON body.
-pub(crate) fn decode(body: &Bytes) -> Result<Value, Status> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        Status::bad_request(format!(
-            "couldn't get version/kind; json parse error: {}",
-            patch::json_error(&error, body)
-        ))
-    })?;
-    let text: String = String::from_utf8_lossy(body).chars().take(1_000).collect();
-    for (key, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if value.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            return Err(Status::bad_request(format!("Object '{name}' is missing in '{text}'")));
-        }
-    }
-    Ok(value)
-}
-
 /// POST.
-pub(crate) fn create(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<Reply, Status> {
-    let mut value = decode(body)?;
-    writing.accept(&mut value)?;
+pub(super) fn create(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
+    let mut value = decode::decode(body)?;
+    operation.accept(&mut value)?;
     if meta_str(&value, "resourceVersion").is_some_and(|v| v != "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    create_prepared(api, writing, value, "Update", None)
+    create_prepared(operation, value, "Update", None)
 }
 
 fn create_prepared(
-    api: &Api,
-    writing: &Writing<'_>,
+    operation: &Operation<'_>,
     mut value: Value,
-    operation: &'static str,
-    owned: Option<managed_fields::Fields>,
+    how: &'static str,
+    owned: Option<Fields>,
 ) -> Result<Reply, Status> {
-    let resource = writing.resource;
-    namespace_exists(api, writing)?;
+    let resource = operation.resource;
+    namespace_exists(operation)?;
     validate::check(resource, &value, false)?;
     let written = owned.unwrap_or_else(|| managed_fields::changed(&Shape::of(resource), None, &value));
-    defaults::create(resource, &mut value, api.settings.lifecycle);
+    defaults::create(resource, &mut value, operation.api.settings.lifecycle);
     defaults::normalize(resource, &mut value);
     managed_fields::record(
         None,
         &mut value,
         (&written, &written),
-        &writing.record(operation),
+        &operation.record(how),
         &resource.api_version(),
     );
+    service::allocate(resource, &mut value, &services(operation));
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
-    let key = Key::new(&*writing.target.namespace, &*name);
+    let key = Key::new(&*operation.target.namespace, &*name);
     let mut preview = None;
-    let (object, _) = api.store.write_among(resource, &key, |others, old| {
+    let (object, _) = operation.api.store.write(resource, &key, |old| {
         if old.is_some() {
             return Err(Status::already_exists(resource.subject(&name)));
         }
-        allocate(resource, &mut value, others);
-        if writing.query.dry_run() {
+        if operation.query().dry_run() {
             preview = Some(value);
             return Ok(Edit::Keep);
         }
         Ok(Edit::Put(value))
     })?;
-    writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), true)
+    operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::CREATED)
 }
 
-/// Gives an object what no two objects may have.
-fn allocate(resource: &'static Resource, object: &mut Value, others: &View<'_>) {
-    if resource.plural == "services" {
-        service::allocate(object, &others.list(resource, None));
+/// All Services, if it is about one: no two of them may have the same node port.
+fn services(operation: &Operation<'_>) -> Vec<Obj> {
+    match operation.resource.plural {
+        "services" => operation.api.store.list(operation.resource, None, &Selector::default()).1,
+        _ => Vec::new(),
     }
 }
 
-fn namespace_exists(api: &Api, writing: &Writing<'_>) -> Result<(), Status> {
-    if !writing.resource.namespaced {
+fn namespace_exists(operation: &Operation<'_>) -> Result<(), Status> {
+    if !operation.resource.namespaced {
         return Ok(());
     }
-    let (namespaces, name) = (by_plural("namespaces"), &writing.target.namespace);
-    match api.store.get(namespaces, &Key::new("", &**name)) {
+    let (namespaces, name) = (by_plural("namespaces"), &operation.target.namespace);
+    match operation.api.store.get(namespaces, &Key::new("", &**name)) {
         Some(_) => Ok(()),
         None => Err(Status::not_found(namespaces.subject(name))),
     }
 }
 
 /// PUT.
-pub(crate) fn update(api: &Api, writing: &Writing<'_>, body: &Bytes) -> Result<Reply, Status> {
-    let mut value = decode(body)?;
-    writing.accept(&mut value)?;
+pub(super) fn update(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
+    let mut value = decode::decode(body)?;
+    operation.accept(&mut value)?;
     let name = meta_str(&value, "name").unwrap_or_default();
-    if name != writing.target.name {
+    if name != operation.target.name {
         return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
-            writing.target.name
+            operation.target.name
         )));
     }
-    let resource = writing.resource;
-    let exists = api.store.get(resource, &Key::new(&*writing.target.namespace, name)).is_some();
-    if !exists && resource.create_on_update && !writing.status_only() {
-        meta_mut(&mut value).remove("resourceVersion");
-        return create_prepared(api, writing, value, "Update", None);
-    }
-    if meta_str(&value, "resourceVersion").is_none() && !resource.unconditional_update {
-        let cause = Cause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
-        return Err(Status::invalid(resource.group, resource.kind, &writing.target.name, vec![cause]));
-    }
-    change(api, writing, "Update", |_| Ok((value, None)))
+    change(operation, "Update", |_| Ok((value, None)))
 }
 
-type Changed = Result<(Value, Option<managed_fields::Fields>), Status>;
+type Changed = Result<(Value, Option<Fields>), Status>;
 
 /// Stores what `make` makes of the current object, under all the rules of an update.
 fn change(
-    api: &Api,
-    writing: &Writing<'_>,
-    operation: &'static str,
+    operation: &Operation<'_>,
+    how: &'static str,
     make: impl FnOnce(&Value) -> Changed,
 ) -> Result<Reply, Status> {
-    let (resource, target) = (writing.resource, writing.target);
+    let (resource, target) = (operation.resource, operation.target);
     let subject = resource.subject(&target.name);
     let key = Key::new(&*target.namespace, &*target.name);
+    let services = services(operation);
     let mut preview = None;
-    let edit = |others: &View<'_>, old: Option<&Obj>| {
+    let edit = |old: Option<&Obj>| {
         let old = &old.ok_or_else(|| Status::not_found(subject))?.value;
         let (mut new, owned) = make(old)?;
-        if owned.is_some() || operation == "Update" {
-            writing.accept(&mut new)?;
+        if owned.is_some() || how == "Update" {
+            operation.accept(&mut new)?;
         }
         same_name(resource, &new, &target.name)?;
         precondition(&new, old, subject)?;
-        defaults::update(resource, old, &mut new, writing.status_only());
+        defaults::update(resource, old, &mut new, operation.status_only());
         let taken = managed_fields::changed(&Shape::of(resource), Some(old), &new);
         let set = owned.as_ref().unwrap_or(&taken);
         validate::check(resource, &new, true)?;
-        let asked_reset = new.pointer("/metadata/managedFields") == Some(&serde_json::json!([{}]));
-        if asked_reset {
-            meta_mut(&mut new).remove("managedFields");
-        } else {
-            managed_fields::record(
-                Some(old),
-                &mut new,
-                (set, &taken),
-                &writing.record(operation),
-                &resource.api_version(),
-            );
-        }
-        if !writing.status_only() {
-            allocate(resource, &mut new, others);
-        }
-        if same(old, &new) && !asked_reset {
+        let write = operation.record(how);
+        managed_fields::record(Some(old), &mut new, (set, &taken), &write, &resource.api_version());
+        service::allocate(resource, &mut new, &services);
+        if same(old, &new) {
             return Ok(Edit::Keep);
         }
-        if writing.query.dry_run() {
+        if operation.query().dry_run() {
             preview = Some(new);
             return Ok(Edit::Keep);
         }
         Ok(if released(&new) { Edit::Remove } else { Edit::Put(new) })
     };
-    let (object, _) = api.store.write_among(resource, &key, edit)?;
-    writing.answer(api, preview.or_else(|| object.map(|o| o.value.clone())), false)
+    let (object, _) = operation.api.store.write(resource, &key, edit)?;
+    operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::OK)
 }
 
 /// Whether the last finalizer of a deleted object was taken away: now it goes.
@@ -281,7 +176,7 @@ fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), Status>
 }
 
 /// The resourceVersion and UID that the client read must still be the current ones.
-fn precondition(new: &Value, old: &Value, subject: crate::store::status::Subject<'_>) -> Result<(), Status> {
+fn precondition(new: &Value, old: &Value, subject: Subject<'_>) -> Result<(), Status> {
     let (uid, now) = (meta_str(new, "uid").unwrap_or_default(), meta_str(old, "uid").unwrap_or_default());
     if !uid.is_empty() && uid != now {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {now}");
@@ -310,18 +205,13 @@ fn same(old: &Value, new: &Value) -> bool {
 }
 
 /// PATCH of all four types.
-pub(crate) fn patch(
-    api: &Api,
-    writing: &Writing<'_>,
-    media_type: &str,
-    body: &Bytes,
-) -> Result<Reply, Status> {
+pub(super) fn patch(operation: &Operation<'_>, media_type: &str, body: &Bytes) -> Result<Reply, Status> {
     let kind = PatchType::from_media_type(media_type)?;
-    let shape = Shape::of(writing.resource);
+    let shape = Shape::of(operation.resource);
     if kind != PatchType::Apply {
-        return change(api, writing, "Update", |old| Ok((patch::patched(kind, &shape, old, body)?, None)));
+        return change(operation, "Update", |old| Ok((patch::patched(kind, &shape, old, body)?, None)));
     }
-    if writing.query.text("fieldManager").is_empty() {
+    if operation.query().text("fieldManager").is_empty() {
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
@@ -331,17 +221,18 @@ pub(crate) fn patch(
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     if meta_str(&config, "name").is_none() {
-        meta_mut(&mut config).insert("name".to_owned(), writing.target.name.clone().into());
+        meta_mut(&mut config).insert("name".to_owned(), operation.target.name.clone().into());
     }
-    writing.accept(&mut config)?;
-    let write = writing.record("Apply");
-    let key = Key::new(&*writing.target.namespace, &*writing.target.name);
-    if api.store.get(writing.resource, &key).is_none() && !writing.status_only() {
+    operation.accept(&mut config)?;
+    let write = operation.record("Apply");
+    let key = operation.key();
+    if operation.api.store.get(operation.resource, &key).is_none() && !operation.status_only() {
         let (value, owned) = apply::apply(&shape, None, &config, &write, true)?;
-        return create_prepared(api, writing, value, "Apply", Some(owned));
+        return create_prepared(operation, value, "Apply", Some(owned));
     }
-    change(api, writing, "Apply", |old| {
-        let (value, owned) = apply::apply(&shape, Some(old), &config, &write, writing.query.flag("force"))?;
+    change(operation, "Apply", |old| {
+        let (value, owned) =
+            apply::apply(&shape, Some(old), &config, &write, operation.query().flag("force"))?;
         Ok((value, Some(owned)))
     })
 }

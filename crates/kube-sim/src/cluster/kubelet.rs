@@ -8,17 +8,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cluster::node_controller::recorded;
-use crate::net::Net;
-use crate::store::object::{Key, as_map, child_mut};
+use crate::cluster::node;
+use crate::store::object::{Key, as_map, child_mut, uuid};
 use crate::store::resource::{by_plural, nodes};
+use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
-use crate::writes::managed_fields::{self, Write};
-use crate::writes::schema::Shape;
+use crate::writes::managed_fields;
 
 /// The kubelet's defaults, and the controller manager's.
 #[derive(Clone, Copy, Debug)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// How often a Lease is renewed (`nodeLeaseDurationSeconds` / 4).
     pub lease: Duration,
     /// How often the status is posted when nothing changed (`nodeStatusReportFrequency`).
@@ -69,44 +68,33 @@ impl Kubelets {
 
     /// Starts a node's kubelet, or starts it again.
     pub(crate) fn start(&self, node: &str) {
-        let now = Instant::now();
-        // Kubelets of a cluster did not all start in the same instant.
-        let beat_at = now + self.timing.heartbeat.mul_f64(fastrand::f64());
-        let mut all = self.lock();
-        let kubelet = all.entry(node.to_owned()).or_insert(Kubelet {
-            running: true,
-            renew_at: now,
-            beat_at,
-            seen: now,
-            before: None,
+        self.change(node, |kubelet, now| {
+            kubelet.running = true;
+            kubelet.renew_at = now;
         });
-        kubelet.running = true;
-        kubelet.renew_at = now;
     }
 
     /// Stops a node's kubelet; after the grace period the node is Unknown.
     pub(crate) fn stop(&self, node: &str) {
-        let now = Instant::now();
-        let mut all = self.lock();
-        match all.get_mut(node) {
-            Some(kubelet) => kubelet.running = false,
-            None => {
-                all.insert(
-                    node.to_owned(),
-                    Kubelet { running: false, renew_at: now, beat_at: now, seen: now, before: None },
-                );
-            }
-        }
+        self.change(node, |kubelet, _| kubelet.running = false);
     }
 
-    /// Lets time pass for all kubelets, for as long as the API server lives.
-    pub(crate) async fn run(self: Arc<Self>, store: Arc<Store>, net: Arc<Net>) {
+    fn change(&self, node: &str, change: impl FnOnce(&mut Kubelet, Instant)) {
+        let now = Instant::now();
+        // Kubelets of a cluster did not all start in the same instant.
+        let beat_at = now + self.timing.heartbeat.mul_f64(fastrand::f64());
+        let fresh = Kubelet { running: false, renew_at: now, beat_at, seen: now, before: None };
+        change(self.lock().entry(node.to_owned()).or_insert(fresh), now);
+    }
+
+    /// Lets time pass for all kubelets, which reach the API server while `is_up`.
+    pub(crate) async fn run(self: Arc<Self>, store: Arc<Store>, is_up: impl Fn() -> bool) {
         let tick = (self.timing.lease / 20)
             .min(self.timing.grace / 20)
             .clamp(Duration::from_millis(5), Duration::from_millis(250));
         loop {
             tokio::time::sleep(tick).await;
-            self.pass(&store, net.is_up());
+            self.pass(&store, is_up());
         }
     }
 
@@ -147,7 +135,7 @@ fn renew(store: &Store, name: &str) {
                 json!({
                     "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
                     "metadata": {
-                        "name": name, "namespace": "kube-node-lease", "uid": crate::store::object::uuid(), "creationTimestamp": crate::store::time::now(),
+                        "name": name, "namespace": "kube-node-lease", "uid": uuid(), "creationTimestamp": now(),
                         "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.meta("uid")}],
                     },
                     "spec": {"holderIdentity": name, "leaseDurationSeconds": 40},
@@ -155,21 +143,9 @@ fn renew(store: &Store, name: &str) {
             },
             |old| old.value.clone(),
         );
-        child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(crate::store::time::now_micro()));
-        let before = old.map(|o| &o.value);
-        let set = managed_fields::changed(&Shape::of(leases), before, &lease);
-        let write = Write { manager: "kubelet".to_owned(), operation: "Update", subresource: "" };
-        managed_fields::record(before, &mut lease, (&set, &set), &write, "coordination.k8s.io/v1");
+        child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(now_micro()));
+        managed_fields::updated(leases, old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
-    });
-}
-
-fn edit(store: &Store, name: &str, manager: &str, change: impl FnOnce(&mut Value)) {
-    let _ = store.write(nodes(), &Key::new("", name), |old| {
-        let Some(old) = old else { return Ok(Edit::Keep) };
-        let mut new = old.value.clone();
-        change(&mut new);
-        Ok(recorded(&old.value, new, manager, "status"))
     });
 }
 
@@ -179,8 +155,8 @@ fn conditions(node: &mut Value) -> impl Iterator<Item = &mut serde_json::Map<Str
 }
 
 fn beat(store: &Store, name: &str) {
-    let now = crate::store::time::now();
-    edit(store, name, "kubelet", |node| {
+    let now = now();
+    node::edit(store, name, ("kubelet", "status"), |node| {
         for condition in conditions(node) {
             condition.insert("lastHeartbeatTime".to_owned(), json!(now));
         }
@@ -190,9 +166,9 @@ fn beat(store: &Store, name: &str) {
 /// What the node controller does to a silent node. Returns its conditions from before.
 fn mark_unknown(store: &Store, name: &str) -> Option<Value> {
     const KUBELETS: [&str; 4] = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
-    let now = crate::store::time::now();
+    let now = now();
     let mut before = None;
-    edit(store, name, "kube-controller-manager", |node| {
+    node::edit(store, name, ("kube-controller-manager", "status"), |node| {
         before = Some(node.pointer("/status/conditions").cloned().unwrap_or_else(|| json!([])));
         for condition in conditions(node) {
             let kind = condition.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -208,18 +184,11 @@ fn mark_unknown(store: &Store, name: &str) -> Option<Value> {
 }
 
 fn restore(store: &Store, name: &str, before: &Value) {
-    let now = crate::store::time::now();
-    edit(store, name, "kubelet", |node| {
-        for condition in conditions(node) {
-            let old =
-                before.as_array().into_iter().flatten().find(|b| b.get("type") == condition.get("type"));
-            let unknown = condition.get("reason") == Some(&json!("NodeStatusUnknown"));
-            if let (Some(old), true) = (old, unknown) {
-                for field in ["status", "reason", "message"] {
-                    condition.insert(field.to_owned(), old.get(field).cloned().unwrap_or_default());
-                }
-                condition.insert("lastTransitionTime".to_owned(), json!(now));
-                condition.insert("lastHeartbeatTime".to_owned(), json!(now));
+    node::edit(store, name, ("kubelet", "status"), |node| {
+        for old in before.as_array().into_iter().flatten() {
+            let text = |field: &str| old.get(field).and_then(Value::as_str).unwrap_or_default();
+            if node::condition(node, text("type")) == Some("Unknown") {
+                node::set_condition(node, text("type"), text("status"), text("reason"), text("message"));
             }
         }
     });

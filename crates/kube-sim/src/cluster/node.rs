@@ -2,40 +2,43 @@
 
 use serde_json::{Value, json};
 
+use crate::store::object::{Key, child_mut, uuid};
+use crate::store::resource::nodes;
+use crate::store::status::Status;
 use crate::store::time::now;
+use crate::store::{Edit, Store};
+use crate::writes::managed_fields;
 
 /// How a made node looks.
 #[derive(Clone, Debug)]
 pub struct NodeShape {
     /// Roughly how many bytes its JSON has; a node that runs many images has 20 kB.
     pub bytes: usize,
-    /// Whether it is Ready.
-    pub ready: bool,
 }
 
 impl Default for NodeShape {
     fn default() -> Self {
-        NodeShape { bytes: 4_000, ready: true }
+        NodeShape { bytes: 4_000 }
     }
 }
 
 /// The conditions that every kubelet posts.
-const CONDITIONS: [(&str, &str, &str); 3] = [
-    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+const CONDITIONS: [(&str, &str, &str, &str); 4] = [
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 ];
 
 /// A node as a kubelet registers it. `index` makes its address unique.
 pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
-    let (now, id) = (now(), crate::store::object::uuid().replace('-', ""));
-    let mut conditions: Vec<Value> = CONDITIONS
+    let (now, id) = (now(), uuid().replace('-', ""));
+    let conditions: Vec<Value> = CONDITIONS
         .iter()
-        .map(|(kind, reason, message)| {
-            json!({"type": kind, "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
+        .map(|(kind, status, reason, message)| {
+            json!({"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
         })
         .collect();
-    conditions.push(ready_condition(shape.ready, &now));
     let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
     let resources = json!({"cpu": "8", "ephemeral-storage": "264212084Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "memory": "32684092Ki", "pods": "110"});
     let mut node = json!({
@@ -63,7 +66,7 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
-                "machineID": id, "systemUUID": id, "bootID": crate::store::object::uuid(),
+                "machineID": id, "systemUUID": id, "bootID": uuid(),
                 "kernelVersion": "6.12.44", "osImage": "Debian GNU/Linux 12 (bookworm)",
                 "containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.0",
                 "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
@@ -90,20 +93,31 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
     node
 }
 
-/// The Ready condition as the kubelet posts it.
-pub(crate) fn ready_condition(ready: bool, now: &str) -> Value {
-    if ready {
-        json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletReady", "message": "kubelet is posting ready status"})
-    } else {
-        json!({"type": "Ready", "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletNotReady", "message": "container runtime network not ready: NetworkReady=false"})
-    }
+/// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+pub(crate) fn edit(
+    store: &Store,
+    name: &str,
+    (manager, subresource): (&str, &'static str),
+    change: impl FnOnce(&mut Value),
+) -> bool {
+    let written = store.write(nodes(), &Key::new("", name), |old| {
+        let old = &old.ok_or_else(|| Status::not_found(nodes().subject(name)))?.value;
+        let mut new = old.clone();
+        change(&mut new);
+        if *old == new {
+            return Ok(Edit::Keep);
+        }
+        managed_fields::updated(nodes(), Some(old), &mut new, manager, subresource);
+        Ok(Edit::Put(new))
+    });
+    written.is_ok()
 }
 
 /// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
 /// when the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
-    let status_map = crate::store::object::child_mut(node, "status");
+    let status_map = child_mut(node, "status");
     let conditions = status_map.entry("conditions").or_insert_with(|| json!([]));
     let Some(conditions) = conditions.as_array_mut() else { return };
     let mut fresh = json!({
@@ -136,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_heavy_node_has_the_asked_weight() {
-        let weight = make("a", 1, &NodeShape { bytes: 20_000, ready: true }).to_string().len();
+        let weight = make("a", 1, &NodeShape { bytes: 20_000 }).to_string().len();
         assert!((18_000..22_000).contains(&weight), "{weight}");
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cluster::node::condition;
-use crate::store::object::{Key, child_mut, meta_mut};
+use crate::cluster::node::{condition, edit};
+use crate::store::object::{child_mut, meta_mut};
 use crate::store::resource::nodes;
 use crate::store::selector::Selector;
-use crate::store::{Edit, Feed, Start, Store};
-use crate::writes::managed_fields::{self, Write};
-use crate::writes::schema::Shape;
+use crate::store::{Feed, Start, Store};
 
+/// What it signs its writes with.
+const OURS: (&str, &str) = ("kube-controller-manager", "");
 /// The captured cluster's controller answered a cordon after 9 to 14 ms.
 const REACTION: Duration = Duration::from_millis(5);
 
@@ -50,33 +50,12 @@ pub(crate) async fn run(store: Arc<Store>) {
             }
             for name in std::mem::take(&mut dirty) {
                 // One write each, as the controllers' separate loops make them.
-                edit(&store, &name, |node| set_taints(node, "NoSchedule"));
-                edit(&store, &name, |node| set_taints(node, "NoExecute"));
-                edit(&store, &name, set_ttl);
+                edit(&store, &name, OURS, |node| set_taints(node, "NoSchedule"));
+                edit(&store, &name, OURS, |node| set_taints(node, "NoExecute"));
+                edit(&store, &name, OURS, set_ttl);
             }
         }
     }
-}
-
-/// Changes a node as `kube-controller-manager`; nothing happens if it is gone or stays the same.
-fn edit(store: &Store, name: &str, change: impl FnOnce(&mut Value)) {
-    let _ = store.write(nodes(), &Key::new("", name), |old| {
-        let Some(old) = old else { return Ok(Edit::Keep) };
-        let mut new = old.value.clone();
-        change(&mut new);
-        Ok(recorded(&old.value, new, "kube-controller-manager", ""))
-    });
-}
-
-/// The edit for a changed object, with its writer recorded.
-pub(crate) fn recorded(old: &Value, mut new: Value, manager: &str, subresource: &'static str) -> Edit {
-    let set = managed_fields::changed(&Shape::of(nodes()), Some(old), &new);
-    if *old == new {
-        return Edit::Keep;
-    }
-    let write = Write { manager: manager.to_owned(), operation: "Update", subresource };
-    managed_fields::record(Some(old), &mut new, (&set, &set), &write, "v1");
-    Edit::Put(new)
 }
 
 fn wanted(node: &Value, effect: &str) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! A connection that can be told to fall silent.
+//! Connections that can be made to fall silent.
 
 use std::io;
 use std::pin::Pin;
@@ -18,32 +18,32 @@ const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
 
 /// The handle by which a connection is silenced or reset.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    shut: AtomicBool,
+pub(crate) struct Switch {
+    off: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
     socket: Socket,
 }
 
-impl Gate {
-    /// A gate over a second handle of the connection's socket.
+impl Switch {
+    /// A switch over a second handle of the connection's socket.
     pub(crate) fn new(stream: &TcpStream) -> io::Result<Arc<Self>> {
         let socket = socket2::SockRef::from(stream).try_clone()?;
-        Ok(Arc::new(Gate { shut: AtomicBool::new(false), wakers: Mutex::new(Vec::new()), socket }))
+        Ok(Arc::new(Switch { off: AtomicBool::new(false), wakers: Mutex::new(Vec::new()), socket }))
     }
 
     /// Stops reading and writing. With `vanish` the packets are dropped too; without it the kernel
     /// goes on acknowledging, as for a process that was stopped.
-    pub(crate) fn shut(&self, vanish: bool) {
-        self.shut.store(true, Ordering::SeqCst);
+    pub(crate) fn turn_off(&self, vanish: bool) {
+        self.off.store(true, Ordering::SeqCst);
         if vanish && let Err(error) = self.socket.attach_filter(&DROP_ALL) {
             tracing::warn!(%error, "packets are not dropped, only unread");
         }
     }
 
     /// Lets everything pass again.
-    pub(crate) fn open(&self) {
+    pub(crate) fn turn_on(&self) {
         let _ = self.socket.detach_filter();
-        self.shut.store(false, Ordering::SeqCst);
+        self.off.store(false, Ordering::SeqCst);
         let wakers = std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        if !self.shut.load(Ordering::SeqCst) {
+        if !self.off.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,35 +63,35 @@ impl Gate {
             wakers.push(context.waker().clone());
         }
         drop(wakers);
-        // It may have opened between the two looks.
-        if self.shut.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+        // It may have been turned on between the two looks.
+        if self.off.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
-/// A TCP stream behind a gate, whose bytes are counted.
-pub(crate) struct Gated {
+/// A TCP stream with a switch, whose bytes are counted.
+pub(crate) struct SwitchedStream {
     /// The stream.
     pub stream: TcpStream,
-    /// Its gate.
-    pub gate: Arc<Gate>,
+    /// Its switch.
+    pub switch: Arc<Switch>,
     /// Where sent bytes are counted.
     pub counters: Arc<Counters>,
 }
 
-impl AsyncRead for Gated {
+impl AsyncRead for SwitchedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(self.gate.poll(cx));
+        std::task::ready!(self.switch.poll(cx));
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Gated {
+impl AsyncWrite for SwitchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.gate.poll(cx));
+        std::task::ready!(self.switch.poll(cx));
         let written = std::task::ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
         self.counters.sent(written);
         Poll::Ready(Ok(written))
@@ -102,7 +102,7 @@ impl AsyncWrite for Gated {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.gate.poll(cx));
+        std::task::ready!(self.switch.poll(cx));
         let written = std::task::ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
         self.counters.sent(written);
         Poll::Ready(Ok(written))
@@ -113,12 +113,12 @@ impl AsyncWrite for Gated {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.gate.poll(cx));
+        std::task::ready!(self.switch.poll(cx));
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(self.gate.poll(cx));
+        std::task::ready!(self.switch.poll(cx));
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -4,18 +4,18 @@
 //! bookmarks go on, and what may come from the watch cache does, as it was. What needs etcd hangs. When the link is mended,
 //! the events that were held back arrive all at once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::sync::watch;
 
+use crate::store::Store;
 use crate::store::object::{Key, Obj};
 use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::Status;
-use crate::store::{Change, Store, Subscription};
 use crate::wire::options::{Source, VERSION_WAIT};
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::Query;
@@ -109,7 +109,7 @@ async fn in_vain(query: &Query) -> Status {
     let wanted = query.text("timeout").strip_suffix('s').and_then(|seconds| seconds.parse().ok());
     let wanted = wanted.map(Duration::from_secs).filter(|timeout| !timeout.is_zero());
     tokio::time::sleep(wanted.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)).await;
-    Status::storm(StatusCode::GATEWAY_TIMEOUT, 0)
+    Status::with_code(StatusCode::GATEWAY_TIMEOUT, 0)
 }
 
 impl Cache {
@@ -131,14 +131,5 @@ impl Cache {
         }
         tokio::time::sleep(VERSION_WAIT).await;
         Err(Status::version_too_large(asked, self.version))
-    }
-
-    /// Makes of a watch what it can be: it began with this cache. Returns the changes that are held back.
-    pub(crate) fn hold_back(&self, watch: &mut Subscription) -> VecDeque<Arc<Change>> {
-        watch.version = self.version;
-        let (known, held) =
-            std::mem::take(&mut watch.replay).into_iter().partition(|change| change.version <= self.version);
-        watch.replay = known;
-        Vec::into(held)
     }
 }

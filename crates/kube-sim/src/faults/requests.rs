@@ -180,7 +180,7 @@ impl Faults {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
-    /// What spoils this event of a watch: drawn once an event, and one is enough.
+    /// What damages this event of a watch: drawn once an event, and one is enough.
     pub(crate) fn on_event(&self, request: &RequestInfo) -> Option<Effect> {
         self.draw(request, Effect::strikes_event).into_iter().next()
     }

@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use crate::store::object::as_map;
-use crate::store::resource::{GROUPS, RESOURCES};
+use crate::store::object::{as_map, fill};
+use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::Status;
 use crate::wire::reply::{self, Reply};
 
@@ -15,6 +15,17 @@ fn sub(name: &str) -> (&'static [&'static str], Option<(&'static str, &'static s
     match name {
         "eviction" => (&["create"], Some(("policy", "v1", "Eviction"))),
         _ => (&["get", "patch", "update"], None),
+    }
+}
+
+/// What people type for a resource.
+fn nicknames(resource: &Resource, entry: &mut Value) {
+    let map = as_map(entry);
+    if !resource.short.is_empty() {
+        map.insert("shortNames".to_owned(), json!(resource.short));
+    }
+    if resource.in_all {
+        map.insert("categories".to_owned(), json!(["all"]));
     }
 }
 
@@ -30,13 +41,7 @@ fn group(name: &str) -> Value {
             "singularResource": resource.singular,
             "verbs": resource.verbs(),
         });
-        let Some(map) = entry.as_object_mut() else { continue };
-        if !resource.short.is_empty() {
-            map.insert("shortNames".to_owned(), json!(resource.short));
-        }
-        if resource.in_all {
-            map.insert("categories".to_owned(), json!(["all"]));
-        }
+        nicknames(resource, &mut entry);
         let subs: Vec<Value> = resource
             .sub
             .iter()
@@ -47,7 +52,7 @@ fn group(name: &str) -> Value {
             })
             .collect();
         if !subs.is_empty() {
-            map.insert("subresources".to_owned(), Value::Array(subs));
+            as_map(&mut entry).insert("subresources".to_owned(), Value::Array(subs));
         }
         all.push(entry);
     }
@@ -66,14 +71,8 @@ pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": resource.verbs(),
         });
-        let map = as_map(&mut entry);
-        if !resource.short.is_empty() {
-            map.insert("shortNames".to_owned(), json!(resource.short));
-        }
-        if resource.in_all {
-            map.insert("categories".to_owned(), json!(["all"]));
-        }
-        map.insert("storageVersionHash".to_owned(), json!(resource.hash));
+        nicknames(resource, &mut entry);
+        as_map(&mut entry).insert("storageVersionHash".to_owned(), json!(resource.hash));
         all.push(entry);
         for name in resource.sub {
             let (verbs, speaks) = sub(name);
@@ -82,10 +81,8 @@ pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
                 "namespaced": resource.namespaced, "kind": resource.kind, "verbs": verbs,
             });
             if let Some((group, version, kind)) = speaks {
-                let map = as_map(&mut entry);
-                map.insert("group".to_owned(), json!(group));
-                map.insert("version".to_owned(), json!(version));
-                map.insert("kind".to_owned(), json!(kind));
+                as_map(&mut entry).insert("kind".to_owned(), json!(kind));
+                fill(as_map(&mut entry), json!({"group": group, "version": version}));
             }
             all.push(entry);
         }

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::store::object::{as_map, fill};
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::wire::reply::{self, Reply};
 use crate::writes::schema::{Merge, Shape, TYPES};
@@ -52,29 +53,14 @@ fn document(group: &str) -> Value {
     for resource in RESOURCES.iter().filter(|r| r.group == group) {
         add_type(resource, resource.kind, &mut schemas);
         let id = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-        if let Some(map) = schemas.get_mut(&type_name(resource, resource.kind)).and_then(Value::as_object_mut)
-        {
-            map.insert("x-kubernetes-group-version-kind".to_owned(), json!([id]));
+        if let Some(schema) = schemas.get_mut(&type_name(resource, resource.kind)) {
+            as_map(schema).insert("x-kubernetes-group-version-kind".to_owned(), json!([id]));
         }
         let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
         let base = format!("/{}/{scope}{}", path_of(group), resource.plural);
-        paths.insert(
-            base.clone(),
-            json!({
-                "get": operation(resource, &id, "list", &[]),
-                "post": operation(resource, &id, "post", &WRITE),
-                "delete": operation(resource, &id, "deletecollection", &["dryRun"]),
-            }),
-        );
-        paths.insert(
-            format!("{base}/{{name}}"),
-            json!({
-                "get": operation(resource, &id, "get", &[]),
-                "put": operation(resource, &id, "put", &WRITE),
-                "patch": operation(resource, &id, "patch", &WRITE),
-                "delete": operation(resource, &id, "delete", &["dryRun"]),
-            }),
-        );
+        paths.insert(base.clone(), json!({"get": operation(resource, &id, "list")}));
+        let one = json!({"get": operation(resource, &id, "get"), "patch": operation(resource, &id, "patch")});
+        paths.insert(format!("{base}/{{name}}"), one);
     }
     json!({
         "openapi": "3.0.0",
@@ -84,34 +70,20 @@ fn document(group: &str) -> Value {
     })
 }
 
-const WRITE: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
-
-fn operation(resource: &Resource, id: &Value, action: &str, parameters: &[&str]) -> Value {
+fn operation(resource: &Resource, id: &Value, action: &str) -> Value {
     let parameter =
         |name: &&str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-    let parameters: Vec<Value> = parameters.iter().map(parameter).collect();
     let mut operation = json!({
         "description": format!("{action} {}", resource.kind),
         "operationId": format!("{action}{}", resource.kind),
-        "parameters": parameters,
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": id,
     });
-    let body = json!({"schema": {"type": "object"}});
-    let types: &[&str] = match action {
-        "patch" => &[
-            "application/apply-patch+yaml",
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-        ],
-        "post" | "put" => &["*/*"],
-        _ => return operation,
-    };
-    let content: Map<String, Value> = types.iter().map(|t| ((*t).to_owned(), body.clone())).collect();
-    if let Some(map) = operation.as_object_mut() {
-        map.insert("requestBody".to_owned(), json!({"content": content, "required": true}));
+    if action == "patch" {
+        // What kubectl asks here before it leaves validation to the server.
+        let parameters = ["dryRun", "fieldManager", "fieldValidation"].iter().map(parameter).collect();
+        as_map(&mut operation).insert("parameters".to_owned(), Value::Array(parameters));
     }
     operation
 }
@@ -148,23 +120,19 @@ fn schema(resource: &Resource, shape: &Shape, schemas: &mut Map<String, Value>) 
         }
         Shape::List(item, merge) => {
             let mut list = json!({"type": "array", "items": schema(resource, item, schemas)});
-            if let Some(map) = list.as_object_mut() {
-                match merge {
-                    Merge::Replace => {
-                        map.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
-                    }
-                    Merge::Set => {
-                        map.insert("x-kubernetes-list-type".to_owned(), json!("set"));
-                        map.insert("x-kubernetes-patch-strategy".to_owned(), json!("merge"));
-                    }
-                    Merge::Key(key) => {
-                        map.insert("x-kubernetes-list-type".to_owned(), json!("map"));
-                        map.insert("x-kubernetes-list-map-keys".to_owned(), json!([key]));
-                        map.insert("x-kubernetes-patch-merge-key".to_owned(), json!(key));
-                        map.insert("x-kubernetes-patch-strategy".to_owned(), json!("merge"));
-                    }
+            let more = match merge {
+                Merge::Replace => json!({"x-kubernetes-list-type": "atomic"}),
+                Merge::Set => {
+                    json!({"x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"})
                 }
-            }
+                Merge::Key(key) => json!({
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": [key],
+                    "x-kubernetes-patch-merge-key": key,
+                    "x-kubernetes-patch-strategy": "merge",
+                }),
+            };
+            fill(as_map(&mut list), more);
             list
         }
     }

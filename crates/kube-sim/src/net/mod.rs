@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::api::Api;
-use crate::counters::ConnectionGuard;
-use crate::faults::connection::{self, Gate, Gated};
+use crate::api::server::Api;
+use crate::counters::Open;
+use crate::faults::connection::{self, Switch, SwitchedStream};
 use crate::wire::reply::{self, Cut};
 use tls::Tls;
 
@@ -30,21 +30,13 @@ const REBIND_TRIES: u32 = 200;
 /// Connections at once; more are closed as they come.
 const MAX_CONNECTIONS: usize = 20_000;
 
-/// What new connections meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
-    Open,
-    /// The kernel accepts, nobody serves.
-    Unattended,
-}
-
 struct Running {
     task: tokio::task::JoinHandle<()>,
     filter: Arc<TcpListener>,
 }
 
 struct Connection {
-    gate: Arc<Gate>,
+    switch: Arc<Switch>,
     task: AbortHandle,
 }
 
@@ -55,7 +47,8 @@ pub(crate) struct Net {
     pub tls: Option<Arc<Tls>>,
     /// Where it listens, also while it is dead.
     pub address: SocketAddr,
-    door: watch::Sender<Door>,
+    /// Whether new connections are served; the kernel accepts them in any case.
+    accepting: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
     connections: Mutex<HashMap<u64, Connection>>,
     next: AtomicU64,
@@ -84,7 +77,7 @@ impl Net {
             api,
             tls,
             address: listener.local_addr()?,
-            door: watch::Sender::new(Door::Open),
+            accepting: watch::Sender::new(true),
             running: Mutex::new(None),
             connections: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
@@ -133,7 +126,7 @@ impl Net {
     /// Resets every open connection.
     pub(crate) fn reset_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
-            connection.gate.reset_on_close();
+            connection.switch.reset_on_close();
             connection.task.abort();
         }
     }
@@ -144,7 +137,7 @@ impl Net {
             return Ok(());
         }
         self.frozen.store(false, Ordering::SeqCst);
-        self.door.send_replace(Door::Open);
+        self.accepting.send_replace(true);
         let mut tries = 0;
         let listener = loop {
             match listen(self.address) {
@@ -163,8 +156,8 @@ impl Net {
     /// As SIGSTOP: connections stay open and the kernel goes on accepting, nothing is answered.
     pub(crate) fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
-        self.door.send_replace(Door::Unattended);
-        self.each_gate(|gate| gate.shut(false));
+        self.accepting.send_replace(false);
+        self.each_switch(|switch| switch.turn_off(false));
     }
 
     /// As SIGCONT; also undoes [`Net::half_open`], [`Net::blackhole_new`] and [`Net::ignore_new`].
@@ -173,13 +166,13 @@ impl Net {
         if let Some(running) = &*lock(&self.running) {
             let _ = connection::filter_listener(&running.filter, false);
         }
-        self.each_gate(Gate::open);
-        self.door.send_replace(Door::Open);
+        self.each_switch(Switch::turn_on);
+        self.accepting.send_replace(true);
     }
 
     /// Every packet of the open connections is dropped from now on; new connections work.
     pub(crate) fn half_open(&self) {
-        self.each_gate(|gate| gate.shut(true));
+        self.each_switch(|switch| switch.turn_off(true));
     }
 
     /// Packets of new connections vanish: connecting times out.
@@ -192,22 +185,22 @@ impl Net {
 
     /// New connections are accepted by the kernel and never served.
     pub(crate) fn ignore_new(&self) {
-        self.door.send_replace(Door::Unattended);
+        self.accepting.send_replace(false);
     }
 
-    fn each_gate(&self, act: impl Fn(&Gate)) {
-        lock(&self.connections).values().for_each(|c| act(&c.gate));
+    fn each_switch(&self, act: impl Fn(&Switch)) {
+        lock(&self.connections).values().for_each(|c| act(&c.switch));
     }
 
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
-        let mut door = self.door.subscribe();
+        let mut accepting = self.accepting.subscribe();
         loop {
-            if door.wait_for(|door| *door == Door::Open).await.is_err() {
+            if accepting.wait_for(|accepting| *accepting).await.is_err() {
                 return;
             }
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = door.changed() => continue,
+                _ = accepting.changed() => continue,
             };
             match accepted {
                 Ok((stream, _)) => self.admit(stream),
@@ -222,22 +215,22 @@ impl Net {
 
     fn admit(self: &Arc<Self>, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        let Ok(gate) = Gate::new(&stream) else { return };
+        let Ok(switch) = Switch::new(&stream) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
         if connections.len() >= MAX_CONNECTIONS {
             return;
         }
-        let io = Gated { stream, gate: gate.clone(), counters: self.api.counters.clone() };
+        let io = SwitchedStream { stream, switch: switch.clone(), counters: self.api.counters.clone() };
         let (net, guard) = (self.clone(), self.api.counters.connection());
         let task = tokio::spawn(async move {
             net.connection(io, guard).await;
             lock(&net.connections).remove(&id);
         });
-        connections.insert(id, Connection { gate, task: task.abort_handle() });
+        connections.insert(id, Connection { switch, task: task.abort_handle() });
     }
 
-    async fn connection(&self, io: Gated, _open: ConnectionGuard) {
+    async fn connection(&self, io: SwitchedStream, _open: Open) {
         let Some(tls) = &self.tls else { return self.http(io).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {

@@ -2,7 +2,6 @@
 
 pub(crate) mod cause;
 pub(crate) mod escape;
-pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod resource;
@@ -16,15 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::store::limits::Limits;
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
 
+/// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
+/// (Leases) do not push out quiet ones, as in the API server.
+const HISTORY: usize = 1_000;
+/// Bytes of objects that the history of one resource may keep alive.
+const HISTORY_BYTES: usize = 64 << 20;
+/// Changes that one watch may lag behind before it is cut off.
+const WATCH_QUEUE: usize = 1_000;
+/// Objects in all.
+const MAX_OBJECTS: usize = 100_000;
+/// Bytes of one object; etcd's default request limit.
+const OBJECT_BYTES: usize = 3 << 19;
+
 /// One change of one object.
 #[derive(Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// The resourceVersion the change made.
     pub version: u64,
     /// The object after it; for a deletion its last state with the new version.
@@ -37,7 +47,7 @@ pub struct Change {
 
 /// What a watcher is fed.
 #[derive(Clone, Debug)]
-pub enum Feed {
+pub(crate) enum Feed {
     /// A change of the watched resource.
     Change(Arc<Change>),
     /// The window was compacted under the watch: it ends with 410.
@@ -47,7 +57,7 @@ pub enum Feed {
 }
 
 /// What a write does with the object it was shown.
-pub enum Edit {
+pub(crate) enum Edit {
     /// Stores this.
     Put(Value),
     /// Deletes the object.
@@ -58,7 +68,7 @@ pub enum Edit {
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// With everything there is, then changes.
     Everything,
     /// With changes after this version.
@@ -67,7 +77,7 @@ pub enum Start {
 
 /// A running watch: what it begins with, and its feed.
 #[derive(Debug)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// Objects to send first.
     pub initial: Vec<Obj>,
     /// Changes that happened after the start version.
@@ -78,16 +88,16 @@ pub struct Subscription {
     pub feed: mpsc::Receiver<Feed>,
 }
 
-struct Slot {
+struct Watcher {
     namespace: Option<String>,
     feed: mpsc::Sender<Feed>,
 }
 
 /// Watchers of a resource: those of one name, and those of all.
 #[derive(Default)]
-struct Slots {
-    by_name: HashMap<String, Vec<Slot>>,
-    all: Vec<Slot>,
+struct Watchers {
+    by_name: HashMap<String, Vec<Watcher>>,
+    all: Vec<Watcher>,
 }
 
 /// The remembered changes of one resource.
@@ -108,28 +118,17 @@ struct State {
     objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
     count: usize,
     history: HashMap<&'static str, Window>,
-    watchers: HashMap<&'static str, Slots>,
+    watchers: HashMap<&'static str, Watchers>,
 }
 
-/// All objects as an edit finds them, while nobody else can write.
-pub(crate) struct View<'a>(&'a State);
-
-impl View<'_> {
-    /// All objects of a resource (in one namespace).
-    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
-        self.0.select(resource, namespace, &Selector::default())
-    }
-}
-
-/// The store. Every write goes through [`Store::write_among`].
-pub struct Store {
+/// The store. Every write goes through [`Store::write`].
+pub(crate) struct Store {
     state: Mutex<State>,
-    limits: Limits,
 }
 
 impl Store {
     /// An empty store. Versions start where a young real cluster's stand.
-    pub fn new(limits: Limits) -> Self {
+    pub(crate) fn new() -> Self {
         let state = State {
             version: 300,
             compacted: 300,
@@ -139,7 +138,7 @@ impl Store {
             history: HashMap::new(),
             watchers: HashMap::new(),
         };
-        Store { state: Mutex::new(state), limits }
+        Store { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -148,28 +147,28 @@ impl Store {
     }
 
     /// The current resourceVersion.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Versions up to this one can no longer be watched from.
-    pub fn compacted(&self) -> u64 {
-        self.lock().compacted
-    }
-
     /// One object.
-    pub fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
+    pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
         self.lock().objects.get(resource.plural)?.get(key).cloned()
     }
 
     /// All matching objects in key order, and the version they were read at.
-    pub fn list(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> (u64, Vec<Obj>) {
+    pub(crate) fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (u64, Vec<Obj>) {
         let state = self.lock();
         (state.version, state.select(resource, namespace, selector))
     }
 
     /// As [`Store::list`], as it was at an older version. `None` if that is compacted.
-    pub fn list_at(
+    pub(crate) fn list_at(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
@@ -193,25 +192,15 @@ impl Store {
 
     /// Shows `edit` the object and does what it says. Returns the object as it is then (or was
     /// last) and whether anything changed. The lock is held: `edit` only computes.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         resource: &'static Resource,
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
     ) -> Result<(Option<Obj>, bool), Status> {
-        self.write_among(resource, key, |_, old| edit(old))
-    }
-
-    /// As [`Store::write`], for an edit that depends on other objects, too.
-    pub(crate) fn write_among(
-        &self,
-        resource: &'static Resource,
-        key: &Key,
-        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
-    ) -> Result<(Option<Obj>, bool), Status> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
+        let (mut value, deleted) = match edit(old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {
@@ -223,10 +212,10 @@ impl Store {
         meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
         let object = Object::new(resource, key.clone(), version, value);
         if !deleted {
-            if object.weight() > self.limits.object_bytes {
+            if object.weight() > OBJECT_BYTES {
                 return Err(Status::too_large("etcdserver: request is too large"));
             }
-            if old.is_none() && state.count >= self.limits.objects {
+            if old.is_none() && state.count >= MAX_OBJECTS {
                 return Err(Status::failure(
                     http::StatusCode::INSUFFICIENT_STORAGE,
                     "InternalError",
@@ -242,12 +231,12 @@ impl Store {
         } else if all.insert(key.clone(), object.clone()).is_none() {
             state.count += 1;
         }
-        state.commit(Change { version, object: object.clone(), old, deleted }, &self.limits);
+        state.commit(Change { version, object: object.clone(), old, deleted });
         Ok((Some(object), true))
     }
 
     /// Starts a watch. `Err` if the start version is compacted; it names the oldest one that is not.
-    pub fn watch(
+    pub(crate) fn watch(
         &self,
         resource: &'static Resource,
         namespace: Option<&str>,
@@ -266,29 +255,29 @@ impl Store {
                 replay = state.changes(resource).filter(ours).cloned().collect();
             }
         }
-        let (sender, feed) = mpsc::channel(self.limits.watch_queue);
+        let (sender, feed) = mpsc::channel(WATCH_QUEUE);
         state.begun += 1;
         let clear = state.begun.is_multiple_of(1_024);
-        let slot = Slot { namespace: namespace.map(str::to_owned), feed: sender };
-        let slots = state.watchers.entry(resource.plural).or_default();
+        let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
+        let watchers = state.watchers.entry(resource.plural).or_default();
         if clear {
             // Names that nobody watches any more would otherwise stay for ever.
-            slots.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
+            watchers.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
         }
         if let Some(name) = selector.name() {
-            // Watches of one name come and go; their slots are cleared when they are found closed.
-            let same = slots.by_name.entry(name.to_owned()).or_default();
+            // Watches of one name come and go; closed ones are cleared when the next one comes.
+            let same = watchers.by_name.entry(name.to_owned()).or_default();
             same.retain(|s| !s.feed.is_closed());
-            same.push(slot);
+            same.push(watcher);
         } else {
-            slots.all.retain(|s| !s.feed.is_closed());
-            slots.all.push(slot);
+            watchers.all.retain(|s| !s.feed.is_closed());
+            watchers.all.push(watcher);
         }
         Ok(Subscription { initial, replay, version: state.version, feed })
     }
 
     /// Forgets all changes, as etcd's compaction does. With `cut`, running watches end with 410.
-    pub fn compact(&self, cut: bool) {
+    pub(crate) fn compact(&self, cut: bool) {
         let mut state = self.lock();
         state.history.clear();
         state.compacted = state.version;
@@ -299,7 +288,7 @@ impl Store {
     }
 
     /// Ends the running watches of a resource (of all, if none is named).
-    pub fn close_watches(&self, resource: Option<&str>) {
+    pub(crate) fn close_watches(&self, resource: Option<&str>) {
         self.lock().tell_all(resource, &Feed::Close);
     }
 }
@@ -325,39 +314,39 @@ impl State {
         all.values().filter(fits).cloned().collect()
     }
 
-    fn commit(&mut self, change: Change, limits: &Limits) {
+    fn commit(&mut self, change: Change) {
         let window = self.history.entry(change.object.resource.plural).or_default();
         window.bytes += change.object.weight();
         let change = Arc::new(change);
         window.changes.push_back(change.clone());
-        while window.changes.len() > limits.history || window.bytes > limits.history_bytes {
+        while window.changes.len() > HISTORY || window.bytes > HISTORY_BYTES {
             let Some(gone) = window.changes.pop_front() else { break };
             window.bytes = window.bytes.saturating_sub(gone.object.weight());
             window.compacted = gone.version;
         }
-        let Some(slots) = self.watchers.get_mut(change.object.resource.plural) else { return };
+        let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
         let key = &change.object.key;
         // A full queue cuts the watcher off: its sender is dropped, its stream ends.
-        let deliver = |slot: &Slot| {
-            if slot.namespace.as_deref().is_some_and(|n| n != key.namespace) {
-                return !slot.feed.is_closed();
+        let deliver = |watcher: &Watcher| {
+            if watcher.namespace.as_deref().is_some_and(|n| n != key.namespace) {
+                return !watcher.feed.is_closed();
             }
-            slot.feed.try_send(Feed::Change(change.clone())).is_ok()
+            watcher.feed.try_send(Feed::Change(change.clone())).is_ok()
         };
-        slots.all.retain(deliver);
-        if let Some(same) = slots.by_name.get_mut(&key.name) {
+        watchers.all.retain(deliver);
+        if let Some(same) = watchers.by_name.get_mut(&key.name) {
             same.retain(deliver);
             if same.is_empty() {
-                slots.by_name.remove(&key.name);
+                watchers.by_name.remove(&key.name);
             }
         }
     }
 
     fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
-        for (plural, slots) in &mut self.watchers {
+        for (plural, watchers) in &mut self.watchers {
             if resource.is_none_or(|r| r == *plural) {
-                for slot in slots.all.drain(..).chain(slots.by_name.drain().flat_map(|(_, s)| s)) {
-                    let _ = slot.feed.try_send(feed.clone());
+                for watcher in watchers.all.drain(..).chain(watchers.by_name.drain().flat_map(|(_, s)| s)) {
+                    let _ = watcher.feed.try_send(feed.clone());
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::store::resource::Resource;
 
 /// One version of one object. Its JSON is rendered once, however many clients get it.
 #[derive(Debug)]
-pub struct Object {
+pub(crate) struct Object {
     /// What kind of object it is.
     pub resource: &'static Resource,
     /// Namespace (empty for cluster-scoped) and name.
@@ -24,11 +24,11 @@ pub struct Object {
 }
 
 /// A shared, immutable version of an object.
-pub type Obj = Arc<Object>;
+pub(crate) type Obj = Arc<Object>;
 
 /// Where an object lives.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     /// Empty for cluster-scoped objects.
     pub namespace: String,
     /// `metadata.name`.
@@ -37,44 +37,44 @@ pub struct Key {
 
 impl Key {
     /// A key from its parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Key { namespace: namespace.into(), name: name.into() }
     }
 }
 
 impl Object {
     /// Wraps a value whose `resourceVersion` is already `version`.
-    pub fn new(resource: &'static Resource, key: Key, version: u64, value: Value) -> Obj {
+    pub(crate) fn new(resource: &'static Resource, key: Key, version: u64, value: Value) -> Obj {
         Arc::new(Object { resource, key, version, value, rest: OnceLock::new() })
     }
 
     /// `"metadata":{…},"spec":{…}}`: everything behind kind and apiVersion. Lists put `{` before
     /// it, single objects and events put their type there.
-    pub fn rest(&self) -> Bytes {
+    pub(crate) fn rest(&self) -> Bytes {
         self.rest.get_or_init(|| render_rest(&self.value)).clone()
     }
 
     /// The whole object with kind and apiVersion.
-    pub fn full(&self) -> Bytes {
+    pub(crate) fn full(&self) -> Bytes {
         let mut out = self.type_prefix();
         out.extend_from_slice(&self.rest());
         out.into()
     }
 
     /// `{"kind":"Node","apiVersion":"v1",`
-    pub fn type_prefix(&self) -> Vec<u8> {
+    pub(crate) fn type_prefix(&self) -> Vec<u8> {
         let resource = self.resource;
         format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version())
             .into_bytes()
     }
 
     /// Bytes that this version keeps alive, roughly.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.rest().len()
     }
 
     /// `metadata.<field>` as text.
-    pub fn meta(&self, field: &str) -> Option<&str> {
+    pub(crate) fn meta(&self, field: &str) -> Option<&str> {
         meta_str(&self.value, field)
     }
 }

@@ -3,7 +3,7 @@
 /// One resource of one API group.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "one column each of a table")]
-pub struct Resource {
+pub(crate) struct Resource {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -26,19 +26,13 @@ pub struct Resource {
     pub hash: &'static str,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub fields: &'static [&'static str],
-    /// Whether `metadata.generation` counts changes of the content.
-    pub generation: bool,
-    /// Whether a PUT of a missing object creates it (`AllowCreateOnUpdate`).
-    pub create_on_update: bool,
-    /// Whether a PUT may leave out the resourceVersion (`AllowUnconditionalUpdate`).
-    pub unconditional_update: bool,
     /// Whether a deletion answers with the deleted object rather than a Status.
     pub returns_deleted: bool,
 }
 
 impl Resource {
     /// `v1` or `apps/v1`.
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
         } else {
@@ -46,13 +40,8 @@ impl Resource {
         }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`.
-    pub fn qualified(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
-    }
-
     /// Verbs as discovery lists them.
-    pub fn verbs(&self) -> &'static [&'static str] {
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.plural {
             // Namespaces have no deletecollection, on the real API server either.
             "namespaces" => &["create", "delete", "get", "list", "patch", "update", "watch"],
@@ -60,13 +49,13 @@ impl Resource {
         }
     }
 
-    /// The status subresource has its own door, and the main one leaves the status alone.
-    pub fn has_status(&self) -> bool {
+    /// Whether the status is written by itself, and left alone by other writes.
+    pub(crate) fn has_status(&self) -> bool {
         self.sub.contains(&"status")
     }
 
     /// The place of an error.
-    pub fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
+    pub(crate) fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
         crate::store::status::Subject { group: self.group, resource: self.plural, name }
     }
 }
@@ -83,20 +72,17 @@ const BASE: Resource = Resource {
     sub: &[],
     hash: "",
     fields: &[],
-    generation: false,
-    create_on_update: false,
-    unconditional_update: true,
     returns_deleted: false,
 };
 
 /// Everything that is served, in discovery's order.
 #[rustfmt::skip]
-pub static RESOURCES: &[Resource] = &[
+pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], hash: "qFsyl6wFWjQ=", ..BASE },
-    Resource { plural: "endpoints", singular: "endpoints", kind: "Endpoints", short: &["ep"], hash: "fWeeMqaN/OA=", create_on_update: true, ..BASE },
+    Resource { plural: "endpoints", singular: "endpoints", kind: "Endpoints", short: &["ep"], hash: "fWeeMqaN/OA=", ..BASE },
     Resource {
-        plural: "events", singular: "event", kind: "Event", short: &["ev"], hash: "r2yiGXH7wu8=", create_on_update: true,
-        fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"],
+        plural: "events", singular: "event", kind: "Event", short: &["ev"], hash: "r2yiGXH7wu8=",
+        fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type"],
         ..BASE
     },
     Resource { plural: "namespaces", singular: "namespace", kind: "Namespace", namespaced: false, short: &["ns"], sub: &["status"], hash: "Q3oi5N2YM8M=", fields: &["status.phase"], returns_deleted: true, ..BASE },
@@ -104,22 +90,21 @@ pub static RESOURCES: &[Resource] = &[
     Resource {
         plural: "pods", singular: "pod", kind: "Pod", short: &["po"], in_all: true, sub: &["eviction", "status"], hash: "xPOwRZ+Yhw8=",
         fields: &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"],
-        generation: true, returns_deleted: true, ..BASE
+        returns_deleted: true, ..BASE
     },
     Resource { plural: "secrets", singular: "secret", kind: "Secret", hash: "S6u1pOWzb84=", fields: &["type"], ..BASE },
     Resource { plural: "serviceaccounts", singular: "serviceaccount", kind: "ServiceAccount", short: &["sa"], hash: "pbx9ZvyFpBE=", returns_deleted: true, ..BASE },
     Resource { plural: "services", singular: "service", kind: "Service", short: &["svc"], in_all: true, sub: &["status"], hash: "0/CO1lhkEBI=", fields: &["spec.clusterIP", "spec.type"], returns_deleted: true, ..BASE },
-    Resource { group: "apps", plural: "daemonsets", singular: "daemonset", kind: "DaemonSet", short: &["ds"], in_all: true, sub: &["status"], hash: "dd7pWHUlMKQ=", generation: true, ..BASE },
-    Resource { group: "apps", plural: "deployments", singular: "deployment", kind: "Deployment", short: &["deploy"], in_all: true, sub: &["status"], hash: "8aSe+NMegvE=", generation: true, ..BASE },
-    Resource { group: "apps", plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short: &["rs"], in_all: true, sub: &["status"], hash: "P1RzHs8/mWQ=", fields: &["status.replicas"], generation: true, ..BASE },
-    Resource { group: "apps", plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short: &["sts"], in_all: true, sub: &["status"], hash: "H+vl74LkKdo=", generation: true, ..BASE },
-    Resource { group: "policy", plural: "poddisruptionbudgets", singular: "poddisruptionbudget", kind: "PodDisruptionBudget", short: &["pdb"], sub: &["status"], hash: "EVWiDmWqyJw=", generation: true, ..BASE },
+    Resource { group: "apps", plural: "daemonsets", singular: "daemonset", kind: "DaemonSet", short: &["ds"], in_all: true, sub: &["status"], hash: "dd7pWHUlMKQ=", ..BASE },
+    Resource { group: "apps", plural: "deployments", singular: "deployment", kind: "Deployment", short: &["deploy"], in_all: true, sub: &["status"], hash: "8aSe+NMegvE=", ..BASE },
+    Resource { group: "apps", plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short: &["rs"], in_all: true, sub: &["status"], hash: "P1RzHs8/mWQ=", ..BASE },
+    Resource { group: "apps", plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short: &["sts"], in_all: true, sub: &["status"], hash: "H+vl74LkKdo=", ..BASE },
     Resource { group: RBAC, plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", namespaced: false, hash: "48tpQ8gZHFc=", ..BASE },
     Resource { group: RBAC, plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false, hash: "bYE5ZWDrJ44=", ..BASE },
     Resource { group: RBAC, plural: "rolebindings", singular: "rolebinding", kind: "RoleBinding", hash: "eGsCzGH6b1g=", ..BASE },
     Resource { group: RBAC, plural: "roles", singular: "role", kind: "Role", hash: "7FuwZcIIItM=", ..BASE },
-    Resource { group: "coordination.k8s.io", plural: "leases", singular: "lease", kind: "Lease", hash: "gqkMMb/YqFM=", create_on_update: true, unconditional_update: false, ..BASE },
-    Resource { group: "discovery.k8s.io", plural: "endpointslices", singular: "endpointslice", kind: "EndpointSlice", hash: "qgS0xkrxYAI=", generation: true, ..BASE },
+    Resource { group: "coordination.k8s.io", plural: "leases", singular: "lease", kind: "Lease", hash: "gqkMMb/YqFM=", ..BASE },
+    Resource { group: "discovery.k8s.io", plural: "endpointslices", singular: "endpointslice", kind: "EndpointSlice", hash: "qgS0xkrxYAI=", ..BASE },
 ];
 
 const RBAC: &str = "rbac.authorization.k8s.io";

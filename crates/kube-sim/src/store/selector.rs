@@ -8,7 +8,7 @@ use crate::store::status::Status;
 
 /// What a list or watch asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
+pub(crate) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<Requirement>,
 }
@@ -25,13 +25,11 @@ enum Test {
     Missing,
     In(Vec<String>),
     NotIn(Vec<String>),
-    Greater(i64),
-    Less(i64),
 }
 
 impl Selector {
     /// Parses both selectors for a resource.
-    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
+    pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Status> {
         let labels = parse_labels(labels)
             .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
         Ok(Selector { labels, fields: parse_fields(resource, fields)? })
@@ -39,14 +37,14 @@ impl Selector {
 
     /// A selector for one name.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
+    pub(crate) fn named(mut self, name: &str) -> Self {
         let test = Test::In(vec![name.to_owned()]);
         self.fields.push(Requirement { key: "metadata.name".to_owned(), test });
         self
     }
 
     /// The one name that can match, if the selector names it.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.fields.iter().find_map(|r| match (r.key.as_str(), &r.test) {
             ("metadata.name", Test::In(values)) => values.first().map(String::as_str),
             _ => None,
@@ -54,7 +52,7 @@ impl Selector {
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         self.fields.iter().all(|r| r.holds(Some(&field(object, &r.key))))
             && (self.labels.is_empty() || {
                 let labels = object.value.get("metadata").and_then(|m| m.get("labels"));
@@ -66,21 +64,6 @@ impl Selector {
 }
 
 impl Requirement {
-    /// One of a `LabelSelector`'s `matchExpressions`.
-    fn of(expression: &Value) -> Option<Self> {
-        let text = |field: &str| expression.get(field).and_then(Value::as_str);
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let values = values.filter_map(|v| v.as_str().map(str::to_owned)).collect();
-        let test = match text("operator")? {
-            "In" => Test::In(values),
-            "NotIn" => Test::NotIn(values),
-            "Exists" => Test::Exists,
-            "DoesNotExist" => Test::Missing,
-            _ => return None,
-        };
-        Some(Requirement { key: text("key")?.to_owned(), test })
-    }
-
     fn holds(&self, actual: Option<&str>) -> bool {
         match (&self.test, actual) {
             (Test::Exists, _) => actual.is_some(),
@@ -88,23 +71,9 @@ impl Requirement {
             (Test::In(values), Some(actual)) => values.iter().any(|v| v == actual),
             (Test::NotIn(values), Some(actual)) => values.iter().all(|v| v != actual),
             (Test::NotIn(_), None) => true,
-            (Test::Greater(n), Some(actual)) => actual.parse::<i64>().is_ok_and(|a| a > *n),
-            (Test::Less(n), Some(actual)) => actual.parse::<i64>().is_ok_and(|a| a < *n),
             (_, None) => false,
         }
     }
-}
-
-/// Matches a `LabelSelector`, as disruption budgets have it: none selects nothing, an empty one
-/// everything.
-pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(selector) = selector.and_then(Value::as_object) else { return false };
-    let labels = object.get("metadata").and_then(|m| m.get("labels"));
-    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-    let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    exact.all(|(key, value)| label(key) == value.as_str())
-        && expressions.all(|e| Requirement::of(e).is_some_and(|r| r.holds(label(&r.key))))
 }
 
 /// The value a field selector sees; missing fields are empty, as in the API server's `SelectableFields`.
@@ -112,15 +81,9 @@ fn field(object: &Object, path: &str) -> String {
     match path {
         "metadata.name" => return object.key.name.clone(),
         "metadata.namespace" => return object.key.namespace.clone(),
-        // An event's source is its component, wherever it stands.
-        "source" => return text(&object.value, "source.component"),
         "spec.unschedulable" | "spec.hostNetwork" => {
             let value = text(&object.value, path);
             return if value.is_empty() { "false".to_owned() } else { value };
-        }
-        "status.replicas" => {
-            let value = text(&object.value, path);
-            return if value.is_empty() { "0".to_owned() } else { value };
         }
         _ => {}
     }
@@ -128,14 +91,7 @@ fn field(object: &Object, path: &str) -> String {
 }
 
 fn text(value: &Value, path: &str) -> String {
-    let mut at = value;
-    for part in path.split('.') {
-        match at.get(part) {
-            Some(next) => at = next,
-            None => return String::new(),
-        }
-    }
-    match at {
+    match path.split('.').try_fold(value, |at, part| at.get(part)).unwrap_or(&Value::Null) {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
@@ -144,7 +100,7 @@ fn text(value: &Value, path: &str) -> String {
 
 fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Requirement>, Status> {
     let mut all = Vec::new();
-    for term in split_escaped(text) {
+    for term in text.split(',') {
         if term.is_empty() {
             continue;
         }
@@ -174,28 +130,11 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Requirement>, Sta
             };
             return Err(Status::bad_request(message));
         }
-        let value = value.replace("\\,", ",").replace("\\=", "=").replace("\\\\", "\\");
-        let test = if equal { Test::In(vec![value]) } else { Test::NotIn(vec![value]) };
+        let value = vec![value.to_owned()];
+        let test = if equal { Test::In(value) } else { Test::NotIn(value) };
         all.push(Requirement { key: key.to_owned(), test });
     }
     Ok(all)
-}
-
-/// Splits at commas that no backslash protects.
-fn split_escaped(text: &str) -> Vec<&str> {
-    let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            '\\' if !escaped => escaped = true,
-            ',' if !escaped => {
-                parts.push(text.get(start..at).unwrap_or_default());
-                start = at + 1;
-            }
-            _ => escaped = false,
-        }
-    }
-    parts.push(text.get(start..).unwrap_or_default());
-    parts
 }
 
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
@@ -266,14 +205,6 @@ fn parse_label_term(term: &str) -> Result<Requirement, String> {
     if let Some((key, text)) = term.split_once("==").or_else(|| term.split_once('=')) {
         return make(key, Test::In(vec![value(text)?]));
     }
-    for (sign, make_test) in [('>', Test::Greater as fn(i64) -> Test), ('<', Test::Less)] {
-        if let Some((key, text)) = term.split_once(sign) {
-            let number = text.trim().parse().map_err(|_| {
-                format!("values[0][]: Invalid value: \"{text}\": for 'Gt', 'Lt' operators, the value must be an integer")
-            })?;
-            return make(key, make_test(number));
-        }
-    }
     make(term, Test::Exists)
 }
 
@@ -302,8 +233,6 @@ mod tests {
             ("x in (a, y)", true),
             ("x notin (a,y)", false),
             ("q notin (a)", true),
-            ("n>4", true),
-            ("n<4", false),
             ("x=y,n=5", true),
             ("x in (y),!z", true),
             ("a.b/c=", true),
@@ -315,24 +244,6 @@ mod tests {
         }
         assert!(Selector::parse(by_plural("nodes"), "x in (a", "").is_err());
         assert!(Selector::parse(by_plural("nodes"), "a b", "").is_err());
-    }
-
-    #[test]
-    fn label_selectors_of_objects_match_labels_and_expressions() {
-        let object = node(&json!({"x": "y"}));
-        let matches = |selector: Value| labels_match(Some(&selector), &object.value);
-        let one = |operator: &str, key: &str, values: Value| {
-            matches(
-                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}], "matchLabels": {"x": "y"}}),
-            )
-        };
-        assert!(one("In", "x", json!(["a", "y"])) && !one("In", "x", json!(["a"])));
-        assert!(one("NotIn", "z", json!(["y"])) && !one("NotIn", "x", json!(["y"])));
-        assert!(one("Exists", "x", Value::Null) && !one("Exists", "z", Value::Null));
-        assert!(one("DoesNotExist", "z", json!([])) && !one("DoesNotExist", "x", json!([])));
-        assert!(!one("Odd", "x", json!([])));
-        assert!(matches(json!({})) && !matches(json!({"matchLabels": {"x": "z"}})));
-        assert!(!labels_match(None, &object.value));
     }
 
     #[test]

@@ -317,29 +317,6 @@ impl Status {
         .with(details)
     }
 
-    /// 429.
-    pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
-        Self::failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
-            .with(Details { retry_after_seconds: retry_after, ..Details::default() })
-    }
-
-    /// 429 of an eviction that would break a disruption budget.
-    pub fn disruption_budget(pdb: &str, needs: u64, healthy: u64) -> Self {
-        let cause = Cause {
-            reason: "DisruptionBudget",
-            message: format!(
-                "The disruption budget {pdb} needs {needs} healthy pods and has {healthy} currently"
-            ),
-            field: String::new(),
-        };
-        Self::failure(
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            "Cannot evict pod as it would violate the pod's disruption budget.",
-        )
-        .with(Details { causes: vec![cause], ..Details::default() })
-    }
-
     /// 504 for a resourceVersion from the future.
     pub fn version_too_large(asked: u64, current: u64) -> Self {
         let cause = Cause {
@@ -355,8 +332,8 @@ impl Status {
         })
     }
 
-    /// Any code, for the storms that the fault switches raise.
-    pub fn storm(code: StatusCode, retry_after: u32) -> Self {
+    /// Any code, as the fault switches ask for it.
+    pub fn with_code(code: StatusCode, retry_after: u32) -> Self {
         let (reason, message) = match code.as_u16() {
             401 => return Self::unauthorized(),
             410 => return Self::expired("The resourceVersion for the provided watch is too old."),

@@ -4,18 +4,23 @@ use jiff::Timestamp;
 
 /// Now, as `metav1.Time` is written: `2026-11-21T06:40:10Z`.
 pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    instant().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Now, as `metav1.MicroTime` is written: `2026-11-21T07:30:36.042824Z`.
 pub(crate) fn now_micro() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    instant().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+fn instant() -> Timestamp {
+    // Dates that jiff does not know are thousands of years away.
+    Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()
 }
 
 /// How long ago `timestamp` was, as kubectl's tables show it; `<unknown>` if it is no time.
 pub(crate) fn age(timestamp: Option<&str>) -> String {
     match timestamp.and_then(|text| text.parse::<Timestamp>().ok()) {
-        Some(then) => human(Timestamp::now().duration_since(then).as_secs().try_into().unwrap_or(0)),
+        Some(then) => human(instant().duration_since(then).as_secs().try_into().unwrap_or(0)),
         None => "<unknown>".to_owned(),
     }
 }

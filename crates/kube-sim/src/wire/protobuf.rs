@@ -37,8 +37,9 @@ struct ObjectMeta {
     annotations: HashMap<String, String>,
 }
 
+/// What is little more than a name.
 #[derive(Message, Serialize)]
-struct Namespace {
+struct Bare {
     #[prost(message, optional, tag = "1")]
     metadata: Option<ObjectMeta>,
 }
@@ -53,20 +54,9 @@ struct ConfigMap {
 
 #[derive(Message, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Preconditions {
-    #[prost(string, optional, tag = "1")]
-    uid: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    resource_version: Option<String>,
-}
-
-#[derive(Message, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct DeleteOptions {
     #[prost(int64, optional, tag = "1")]
     grace_period_seconds: Option<i64>,
-    #[prost(message, optional, tag = "2")]
-    preconditions: Option<Preconditions>,
     #[prost(string, optional, tag = "4")]
     propagation_policy: Option<String>,
     #[prost(string, repeated, tag = "5")]
@@ -98,7 +88,7 @@ pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
     match type_meta.kind.as_str() {
         "DeleteOptions" => json::<DeleteOptions>(type_meta, &unknown.raw),
         "Eviction" => json::<Eviction>(type_meta, &unknown.raw),
-        "Namespace" => json::<Namespace>(type_meta, &unknown.raw),
+        "Namespace" | "ServiceAccount" => json::<Bare>(type_meta, &unknown.raw),
         "ConfigMap" => json::<ConfigMap>(type_meta, &unknown.raw),
         _ => None,
     }

@@ -3,8 +3,6 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::api::auth::Ask;
-
 /// A request's path, taken apart as the API server's `RequestInfo` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -84,20 +82,11 @@ impl Target {
         }
     }
 
-    /// The question for the authorizer. As in the API server, a list by one name asks for that name.
-    pub(crate) fn ask<'a>(&'a self, verb: &'a str, query: &'a Query) -> Ask<'a> {
-        let selected = query
-            .get("fieldSelector")
-            .filter(|_| self.name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection"))
-            .and_then(|s| s.split(',').find_map(|term| term.strip_prefix("metadata.name=")))
-            .unwrap_or(&self.name);
-        Ask {
-            verb,
-            group: &self.group,
-            resource: &self.resource,
-            subresource: &self.subresource,
-            namespace: &self.namespace,
-            name: selected.trim_start_matches('='),
+    /// `nodes` or `nodes/status`.
+    pub(crate) fn full_resource(&self) -> String {
+        match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            sub => format!("{}/{sub}", self.resource),
         }
     }
 }

@@ -8,14 +8,13 @@ use crate::store::resource::Resource;
 use crate::writes::service;
 
 /// Fields of the metadata that belong to the server.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 7] = [
     "name",
     "namespace",
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
-    "generation",
     "selfLink",
 ];
 
@@ -88,9 +87,6 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: b
     }
     meta.insert("uid".to_owned(), Value::String(crate::store::object::uuid()));
     meta.insert("creationTimestamp".to_owned(), Value::String(crate::store::time::now()));
-    if resource.generation {
-        meta.insert("generation".to_owned(), json!(1));
-    }
     if resource.has_status() && !matches!(resource.plural, "nodes" | "pods") {
         as_map(object).insert("status".to_owned(), json!({}));
     }
@@ -133,25 +129,12 @@ fn pod(object: &mut Value) {
         spec,
         json!({
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-            "serviceAccountName": "default", "serviceAccount": "default", "securityContext": {},
-            "schedulerName": "default-scheduler", "priority": 0, "enableServiceLinks": true,
-            "preemptionPolicy": "PreemptLowerPriority",
-            "tolerations": [
-                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
-                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
-            ],
+            "serviceAccountName": "default", "schedulerName": "default-scheduler", "priority": 0,
         }),
     );
     let mut statuses = Vec::new();
     for container in spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
-        let container = as_map(container);
-        fill(
-            container,
-            json!({
-                "resources": {}, "terminationMessagePath": "/dev/termination-log",
-                "terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent",
-            }),
-        );
+        fill(as_map(container), json!({"resources": {}, "imagePullPolicy": "IfNotPresent"}));
         statuses.push(json!({
             "name": container.get("name"), "image": container.get("image"), "imageID": "", "ready": true,
             "started": true, "restartCount": 0, "lastState": {}, "state": {"running": {"startedAt": now}},
@@ -194,18 +177,4 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
     if resource.plural == "services" && !status_only {
         service::prepare(Some(old), new);
     }
-    if resource.generation && moves(resource, old, new) {
-        let generation = old.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(1);
-        meta_mut(new).insert("generation".to_owned(), json!(generation.saturating_add(1)));
-    }
-}
-
-/// Whether a change moves the generation: one of the spec, or, as an `EndpointSlice` has none, of its
-/// content or labels.
-fn moves(resource: &Resource, old: &Value, new: &Value) -> bool {
-    let fields: &[&str] = match resource.plural {
-        "endpointslices" => &["/addressType", "/endpoints", "/ports", "/metadata/labels"],
-        _ => &["/spec"],
-    };
-    fields.iter().any(|field| old.pointer(field) != new.pointer(field))
 }

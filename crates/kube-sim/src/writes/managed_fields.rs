@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::store::resource::Resource;
 use crate::writes::schema::{Merge, Shape};
 
 /// A set of fields as managedFields writes it; `{}` is a leaf.
@@ -263,6 +264,19 @@ pub(crate) fn record(
     } else {
         meta.insert("managedFields".to_owned(), Value::Array(entries));
     }
+}
+
+/// Records a plain update of a resource's object by `manager`.
+pub(crate) fn updated(
+    resource: &Resource,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+    subresource: &'static str,
+) {
+    let set = changed(&Shape::of(resource), old, new);
+    let write = Write { manager: manager.to_owned(), operation: "Update", subresource };
+    record(old, new, (&set, &set), &write, &resource.api_version());
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What happens to an object that a client writes. Agents only read: whoever gets here is kubectl or its like.
 
 pub(crate) mod apply;
+pub(crate) mod decode;
 pub(crate) mod defaults;
 pub(crate) mod managed_fields;
 pub(crate) mod patch;

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value, json};
 
 use crate::store::object::{Obj, as_map, child_mut, fill};
+use crate::store::resource::Resource;
 
 /// `--service-node-port-range`.
 const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;
@@ -69,8 +70,11 @@ pub(crate) fn prepare(old: Option<&Value>, service: &mut Value) {
     }
 }
 
-/// Gives each port that needs one a node port that no other Service has, as long as there are any.
-pub(crate) fn allocate(service: &mut Value, all: &[Obj]) {
+/// Gives each port of a Service that needs one a node port that no other has, as long as there are any.
+pub(crate) fn allocate(resource: &Resource, service: &mut Value, all: &[Obj]) {
+    if resource.plural != "services" {
+        return;
+    }
     let mut taken: Vec<u64> = all.iter().flat_map(|other| node_ports(&other.value)).collect();
     taken.extend(node_ports(service));
     let spec = child_mut(service, "spec");

@@ -48,7 +48,7 @@ async fn what_the_cache_can_answer_is_answered_as_it_was() {
     assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
     let list = get(&sim, "/api/v1/nodes?resourceVersion=0").await.json();
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
-    assert!(version(&list) < sim.store().version());
+    assert!(version(&list) < sim.version());
     let frozen = version(&list);
     assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion={frozen}")).await);
     let newer = get(&sim, &format!("{NODE}?resourceVersion={}", frozen + 1)).await;
@@ -113,7 +113,7 @@ async fn bookmarks_go_on_and_the_first_is_higher_than_before() {
     let before = bookmarks(&mut stream, 1).await;
     sim.cordon("other");
     sim.cut_off_from_etcd(&[]);
-    let frozen = sim.store().version();
+    let frozen = sim.version();
     sim.cordon("a");
     let mut during = bookmarks(&mut stream, 4).await;
     during.dedup();

@@ -26,7 +26,7 @@ async fn watching(sim: &Sim) -> client::Stream {
 async fn killed_and_restarted_on_its_port() {
     let sim = sim().await;
     let mut stream = watching(&sim).await;
-    let (address, version) = (sim.address(), sim.store().version());
+    let (address, version) = (sim.address(), sim.version());
     sim.kill().await;
     assert_eq!(stream.next().await, Next::Broken, "reset");
     let refused = TcpStream::connect(address).await.expect_err("refused");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{self, Next, get, open, start, until, watch};
-use nodegate_kube_sim::{Limits, Sim};
+use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 
 const ONE: &str = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
@@ -52,7 +52,7 @@ async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
 #[tokio::test]
 async fn bookmarks_come_at_their_interval_and_only_if_allowed() {
     let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_millis(50))).await;
-    let version = sim.store().version();
+    let version = sim.version();
     let mut with = watch(&sim, &format!("{ONE}&resourceVersion={version}&allowWatchBookmarks=true")).await;
     let mut without = watch(&sim, &format!("{ONE}&resourceVersion={version}")).await;
     for _ in 0..3 {
@@ -109,7 +109,7 @@ async fn a_node_comes_and_goes_as_captured() {
             expected["object"]["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"]
         );
     }
-    let before = sim.store().version();
+    let before = sim.version();
     let answer = client::send(&sim, "DELETE", "/api/v1/nodes/cap-node", &[], "").await.json();
     assert_eq!(
         (answer["status"].as_str(), answer["details"]["kind"].as_str()),
@@ -134,7 +134,7 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
         let event = stream.next().await.event();
         assert_eq!(event["type"], expected);
         let version = event["object"]["metadata"]["resourceVersion"].clone();
-        assert_eq!(version, json!(sim.store().version().to_string()));
+        assert_eq!(version, json!(sim.version().to_string()));
         assert_eq!(event["object"]["metadata"]["labels"]["x"], "y", "a departure shows the last match");
     }
     sim.label("a", "z", Some("1"));
@@ -143,12 +143,11 @@ async fn selectors_turn_changes_into_arrivals_and_departures() {
 
 #[tokio::test]
 async fn busy_leases_do_not_push_out_quiet_nodes() {
-    let sim =
-        start(Sim::builder().node("a").lifecycle(false).limits(Limits { history: 10, ..Limits::default() }))
-            .await;
-    let from = sim.store().version();
+    let sim = start(Sim::builder().node("a").lifecycle(false)).await;
+    let from = sim.version();
     sim.cordon("a");
-    for n in 0..100 {
+    // More than the store remembers of a resource.
+    for n in 0..1_100 {
         let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a", "namespace": "kube-node-lease"}, "spec": {"leaseTransitions": n}});
         sim.apply(lease).expect("stored");
     }
@@ -200,14 +199,13 @@ async fn tables_and_metadata_stream_as_captured() {
 
 #[tokio::test]
 async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
-    let limits = Limits { watch_queue: 20, ..Limits::default() };
-    let sim = start(Sim::builder().node("a").node_bytes(20_000).lifecycle(false).limits(limits)).await;
+    let sim = start(Sim::builder().node("a").node_bytes(20_000).lifecycle(false)).await;
     let mut slow = watch(&sim, "/api/v1/nodes?watch=1").await;
     let mut quick = watch(&sim, "/api/v1/nodes?watch=1").await;
     assert_eq!(quick.next().await.event()["type"], "ADDED");
     until("both are open", || sim.counters().read().watches == 2).await;
     // The kernel takes a few megabytes before the queue even begins to fill.
-    for n in 0..2_000 {
+    for n in 0..3_000 {
         sim.label("a", "n", Some(&n.to_string()));
         assert_eq!(quick.next().await.event()["type"], "MODIFIED");
     }
@@ -215,14 +213,14 @@ async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
     while let Next::Event(_) = slow.next().await {
         seen += 1;
     }
-    assert!(seen < 2_000, "it saw {seen} events and then the end");
+    assert!(seen < 3_000, "it saw {seen} events and then the end");
     until("the slow one is gone", || sim.counters().read().watches == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watches_see_a_cordon() {
     let sim = start(Sim::builder().nodes((0..20).map(|n| format!("n-{n}"))).lifecycle(false)).await;
-    let version = sim.store().version();
+    let version = sim.version();
     let mut streams = Vec::new();
     for n in 0..1_000 {
         let path = format!(

@@ -1,13 +1,13 @@
 //! `http:<name>`: something of the operator's own answers 2xx.
 
-use crate::http::{Prober, status_reason};
-use crate::probe::{Probe, Run};
+use crate::check::{Check, Run};
+use crate::http::{HttpGet, status_reason};
 use nodegate_readiness::Outcome;
 
 /// Any 2xx will do; `okd_router_1936` is one of these with a name of its own.
-pub(crate) struct Http(pub(crate) Prober);
+pub(crate) struct Http(pub(crate) HttpGet);
 
-impl Probe for Http {
+impl Check for Http {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             match self.0.status().await {

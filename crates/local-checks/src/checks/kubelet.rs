@@ -1,22 +1,23 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
-use crate::http::{Prober, status_reason};
-use crate::probe::{Probe, Run};
-use crate::registry::Constructor;
+use crate::check::{Check, Run};
+use crate::definition::Definition;
+use crate::http::{HttpGet, status_reason};
 use crate::url::HttpUrl;
 use http::StatusCode;
 use nodegate_readiness::Outcome;
 use std::sync::Arc;
 
 /// The kubelet's `healthzBindAddress` and `healthzPort` as they are by default; without TLS or authentication.
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "kubelet",
     options: &[HttpUrl::OPTION],
-    new: |context| Arc::new(Kubelet(Prober::new(context.url(|| HttpUrl::local(10248, "/healthz"))))),
+    new: |context| Arc::new(Kubelet(HttpGet::new(context.url(|| HttpUrl::local(10248, "/healthz"))))),
 };
 
-struct Kubelet(Prober);
+struct Kubelet(HttpGet);
 
-impl Probe for Kubelet {
+impl Check for Kubelet {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             match self.0.status().await {

@@ -1,13 +1,14 @@
 //! `okd_router_1936`: the `OpenShift` router on this node takes traffic.
 
 use crate::checks::http::Http;
-use crate::http::Prober;
-use crate::registry::Constructor;
+use crate::definition::Definition;
+use crate::http::HttpGet;
 use crate::url::HttpUrl;
 use std::sync::Arc;
 
 /// The router's `STATS_PORT`, on the host because the router runs with host networking behind an external balancer.
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "okd_router_1936",
     options: &[HttpUrl::OPTION],
-    new: |context| Arc::new(Http(Prober::new(context.url(|| HttpUrl::local(1936, "/healthz/ready"))))),
+    new: |context| Arc::new(Http(HttpGet::new(context.url(|| HttpUrl::local(1936, "/healthz/ready"))))),
 };

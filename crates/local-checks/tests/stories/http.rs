@@ -1,7 +1,7 @@
 //! The HTTP checks against real sockets, one for each way in which a server can fail.
 
 use crate::support::{PATIENCE, Server, check, fail, hang};
-use nodegate_local_checks::http::{HttpError, Prober};
+use nodegate_local_checks::http::{HttpError, HttpGet};
 use nodegate_readiness::{Outcome, Reason};
 use socket2::SockRef;
 use std::fmt::Write as _;
@@ -112,25 +112,25 @@ async fn a_body_that_nobody_needs_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_body_is_read_as_far_as_it_is_wanted() {
-    let prober = Prober::new(Server::saying(response("503 Service Unavailable")).url());
-    let reply = prober.reply().await.unwrap();
+    let get = HttpGet::new(Server::saying(response("503 Service Unavailable")).url());
+    let reply = get.reply().await.unwrap();
     assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
 
-    let reply = Prober::new(endless().url()).reply().await.unwrap();
+    let reply = HttpGet::new(endless().url()).reply().await.unwrap();
     assert_eq!(reply.body.len(), 64 * 1024);
 
-    let slow = Prober::new(slow_body().url());
+    let slow = HttpGet::new(slow_body().url());
     assert!(tokio::time::timeout(Duration::from_millis(100), slow.reply()).await.is_err());
 
     let cut = Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
-    assert!(matches!(Prober::new(cut.url()).reply().await, Err(HttpError::Closed)));
+    assert!(matches!(HttpGet::new(cut.url()).reply().await, Err(HttpError::Closed)));
     let garbage = Server::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
-    assert!(matches!(Prober::new(garbage.url()).reply().await, Err(HttpError::Malformed)));
+    assert!(matches!(HttpGet::new(garbage.url()).reply().await, Err(HttpError::Malformed)));
     let reset = Server::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
-    let error = Prober::new(reset.url()).reply().await.unwrap_err();
+    let error = HttpGet::new(reset.url()).reply().await.unwrap_err();
     assert!(matches!(error, HttpError::Reset), "{error:?}");
 }
 
@@ -139,7 +139,7 @@ async fn names_are_resolved_and_a_bad_one_is_named() {
     let server = Server::saying(response("200 OK"));
     let url = format!("http://localhost:{}/", server.address.port()).parse().unwrap();
     assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
-    let bad = Prober::new("http://nowhere.invalid/".parse().unwrap());
+    let bad = HttpGet::new("http://nowhere.invalid/".parse().unwrap());
     let outcome = tokio::time::timeout(PATIENCE, bad.status()).await.unwrap();
     let reason = Reason::from(outcome.unwrap_err());
     assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason:?}");
@@ -154,7 +154,7 @@ async fn a_dropped_request_closes_its_connection() {
         hang(stream);
         tell.lock().unwrap().take().unwrap().send(()).unwrap();
     });
-    let prober = Prober::new(server.url());
-    assert!(tokio::time::timeout(Duration::from_millis(100), prober.status()).await.is_err());
+    let get = HttpGet::new(server.url());
+    assert!(tokio::time::timeout(Duration::from_millis(100), get.status()).await.is_err());
     tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
 }

@@ -1,7 +1,7 @@
 //! kube-proxy as it comes, works, gets stuck and goes. Its answers are served as each release writes them.
 
 use crate::support::{Server, World, check, fail, hang, log_of};
-use nodegate_local_checks::{HostRoot, Probes, Settings};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
 use nodegate_readiness::{Outcome, Reason};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -102,8 +102,8 @@ fn free_address() -> SocketAddr {
 
 fn watching(address: SocketAddr, timeout: &str) -> World {
     let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
-    let settings = Settings::parse(&[setting]).unwrap();
-    World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
+    let settings = CheckSettings::parse(&[setting]).unwrap();
+    World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
 /// What a port means that was never open, on this machine.

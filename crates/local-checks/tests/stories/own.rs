@@ -1,7 +1,7 @@
 //! The checks that ask a URL or a port: each way to fail has the same reason in each of them.
 
 use crate::support::{PATIENCE, Server, World, fail, hang};
-use nodegate_local_checks::{HostRoot, OwnChecks, Probes, Settings};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fmt::Write as _;
@@ -21,9 +21,9 @@ async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
     } else {
         format!("{name}:timeout={timeout},url={url}")
     };
-    let settings = Settings::parse_with(&[setting], &own).unwrap();
-    let probes = Probes::new(&settings, &HostRoot::default()).with_own(&own, &settings);
-    let world = World::start(&probes, &Handle::current(), &[]);
+    let settings = CheckSettings::parse_with(&[setting], &own).unwrap();
+    let checks = LocalChecks::new(&settings, &HostRoot::default()).with_own(&own, &settings);
+    let world = World::start(&checks, &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
 }
@@ -88,8 +88,8 @@ async fn an_own_check_takes_any_2xx_and_reads_no_body() {
 async fn tcp(target: &str, timeout: &str) -> Outcome {
     let mut own = OwnChecks::default();
     own.add_tcp(&format!("db={target}")).unwrap();
-    let settings = Settings::parse_with(&[format!("tcp:db:timeout={timeout}")], &own).unwrap();
-    let world = World::start(&Probes::none().with_own(&own, &settings), &Handle::current(), &[]);
+    let settings = CheckSettings::parse_with(&[format!("tcp:db:timeout={timeout}")], &own).unwrap();
+    let world = World::start(&LocalChecks::none().with_own(&own, &settings), &Handle::current(), &[]);
     world.activate("tcp:db").await;
     world.outcome("tcp:db").unwrap()
 }

@@ -3,8 +3,8 @@
 use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
-use nodegate_local_checks::http::Prober;
-use nodegate_local_checks::{Dedicated, HostRoot, Probe, Probes, Run, Settings, Timing};
+use nodegate_local_checks::http::HttpGet;
+use nodegate_local_checks::{Check, CheckSettings, Dedicated, HostRoot, LocalChecks, Run, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,16 +16,16 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{advance, sleep};
 
-struct StatusOf(Prober);
+struct StatusOf(HttpGet);
 
-impl Probe for StatusOf {
+impl Check for StatusOf {
     fn run(&self) -> Run<'_> {
         Box::pin(async { self.0.status().await.err().map(Reason::from).into() })
     }
 }
 
-fn asking(server: &Server) -> Arc<dyn Probe> {
-    Arc::new(StatusOf(Prober::new(server.url())))
+fn asking(server: &Server) -> Arc<dyn Check> {
+    Arc::new(StatusOf(HttpGet::new(server.url())))
 }
 
 fn ok() -> Server {
@@ -34,10 +34,11 @@ fn ok() -> Server {
 
 #[tokio::test(start_paused = true)]
 async fn only_eager_checks_run_before_they_are_asked_for() {
-    let (probe, runs) = Scripted::probe(|_| Outcome::Pass);
-    let (lazy, lazy_runs) = Scripted::probe(|_| Outcome::Pass);
-    let probes = Probes::none().with("eager", every(1000, 100), probe).with("lazy", every(1000, 100), lazy);
-    let world = World::start(&probes, &Handle::current(), &["eager"]);
+    let (check, runs) = Scripted::check(|_| Outcome::Pass);
+    let (lazy, lazy_runs) = Scripted::check(|_| Outcome::Pass);
+    let checks =
+        LocalChecks::none().with("eager", every(1000, 100), check).with("lazy", every(1000, 100), lazy);
+    let world = World::start(&checks, &Handle::current(), &["eager"]);
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("eager"), Some(Outcome::Pass));
     sleep(Duration::from_hours(1)).await;
@@ -49,8 +50,8 @@ async fn only_eager_checks_run_before_they_are_asked_for() {
 #[tokio::test]
 async fn the_first_use_waits_for_the_first_result() {
     let server = ok();
-    let probes = Probes::none().with("web", every(60_000, 30_000), asking(&server));
-    let world = World::start(&probes, &Handle::current(), &[]);
+    let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
+    let world = World::start(&checks, &Handle::current(), &[]);
     assert_eq!((server.connections(), world.outcome("web")), (0, None));
     world.activate("web").await;
     assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
@@ -61,8 +62,8 @@ async fn the_first_use_waits_for_the_first_result() {
 #[tokio::test]
 async fn requests_at_the_same_time_share_one_run() {
     let server = ok();
-    let probes = Probes::none().with("web", every(60_000, 30_000), asking(&server));
-    let world = World::start(&probes, &Handle::current(), &[]);
+    let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
+    let world = World::start(&checks, &Handle::current(), &[]);
     join_all((0..50).map(|_| world.activate("web"))).await;
     assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
 }
@@ -70,9 +71,9 @@ async fn requests_at_the_same_time_share_one_run() {
 #[test]
 fn requests_wait_on_another_runtime_than_the_checks_run_on() {
     let background = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
-    let probes = Probes::none().with("a", every(60_000, 30_000), probe);
-    let world = World::start(&probes, background.handle(), &[]);
+    let (check, _) = Scripted::check(|_| Outcome::Pass);
+    let checks = LocalChecks::none().with("a", every(60_000, 30_000), check);
+    let world = World::start(&checks, background.handle(), &[]);
     let requests = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = std::thread::spawn(move || background.block_on(stopped));
@@ -85,12 +86,12 @@ fn requests_wait_on_another_runtime_than_the_checks_run_on() {
 #[test]
 fn a_background_that_is_stuck_holds_no_request() {
     let never_driven = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
-    let probes = Probes::none().with("a", every(1000, 1000), probe);
+    let (check, _) = Scripted::check(|_| Outcome::Pass);
+    let checks = LocalChecks::none().with("a", every(1000, 1000), check);
     let requests =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     requests.block_on(async {
-        let world = World::start(&probes, never_driven.handle(), &[]);
+        let world = World::start(&checks, never_driven.handle(), &[]);
         world.activate("a").await;
         assert_eq!(world.outcome("a"), None);
     });
@@ -123,8 +124,9 @@ async fn a_server_that_hangs_is_never_asked_twice_at_once() {
             }
         }
     });
-    let probe = Arc::new(StatusOf(Prober::new(url)));
-    let world = World::start(&Probes::none().with("web", every(5, 20), probe), &Handle::current(), &["web"]);
+    let check = Arc::new(StatusOf(HttpGet::new(url)));
+    let world =
+        World::start(&LocalChecks::none().with("web", every(5, 20), check), &Handle::current(), &["web"]);
     for _ in 0..20 {
         assert_eq!(told.recv().await, Some(1), "connections open at once");
     }
@@ -155,7 +157,7 @@ impl Drop for Inside {
     }
 }
 
-impl Probe for Endless {
+impl Check for Endless {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             let _guard = Inside::enter(&self.inside);
@@ -166,10 +168,10 @@ impl Probe for Endless {
 
 #[tokio::test(start_paused = true)]
 async fn slow_runs_skip_intervals_instead_of_piling_up() {
-    let probe = Endless::default();
-    let inside = Arc::clone(&probe.inside);
-    let probes = Probes::none().with("stuck", every(1000, 2500), Arc::new(probe));
-    let world = World::start(&probes, &Handle::current(), &["stuck"]);
+    let check = Endless::default();
+    let inside = Arc::clone(&check.inside);
+    let checks = LocalChecks::none().with("stuck", every(1000, 2500), Arc::new(check));
+    let world = World::start(&checks, &Handle::current(), &["stuck"]);
     world.runner.eager_ready().await;
     sleep(Duration::from_mins(5)).await;
     let started = inside.lock().unwrap().1;
@@ -186,13 +188,13 @@ async fn slow_runs_skip_intervals_instead_of_piling_up() {
 async fn rise_and_fall_count_runs() {
     let script = [true, false, true, false, false, true, true, true];
     let (tell, mut told) = mpsc::unbounded_channel();
-    let (probe, _) = Scripted::probe(move |run| {
+    let (check, _) = Scripted::check(move |run| {
         let _ = tell.send(run);
         if *script.get(run).unwrap_or(&true) { Outcome::Pass } else { fail("HTTP 503") }
     });
     let (rise, fall) = (NonZeroU32::new(3).unwrap(), NonZeroU32::new(2).unwrap());
     let timing = Timing { rise, fall, ..every(1000, 500) };
-    let world = World::start(&Probes::none().with("x", timing, probe), &Handle::current(), &["x"]);
+    let world = World::start(&LocalChecks::none().with("x", timing, check), &Handle::current(), &["x"]);
     let mut shown = Vec::new();
     for _ in script {
         told.recv().await.unwrap();
@@ -205,13 +207,13 @@ async fn rise_and_fall_count_runs() {
 #[tokio::test(start_paused = true)]
 async fn only_changes_are_logged() {
     let (log, _guard) = log_of();
-    let (probe, _) = Scripted::probe(|run| match run {
+    let (check, _) = Scripted::check(|run| match run {
         10..20 => fail(&format!("Hung for {run}s")),
         20..30 => Outcome::Draining(Reason::new("NodeNotEligible")),
         _ => Outcome::Pass,
     });
-    let probes = Probes::none().with("x", every(1000, 500), probe);
-    let _world = World::start(&probes, &Handle::current(), &["x"]);
+    let checks = LocalChecks::none().with("x", every(1000, 500), check);
+    let _world = World::start(&checks, &Handle::current(), &["x"]);
     sleep(Duration::from_mins(10)).await;
     let expected = r#" INFO local check passes check="x"
  WARN local check fails check="x" reason="Hung for 10s"
@@ -223,8 +225,9 @@ async fn only_changes_are_logged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_is_good_until_the_next_must_have_come() {
-    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
-    let world = World::start(&Probes::none().with("x", every(5000, 2000), probe), &Handle::current(), &["x"]);
+    let (check, _) = Scripted::check(|_| Outcome::Pass);
+    let world =
+        World::start(&LocalChecks::none().with("x", every(5000, 2000), check), &Handle::current(), &["x"]);
     world.runner.eager_ready().await;
     let result = world.result("x").unwrap();
     assert_eq!(result.good_until.since(result.at), Duration::from_secs(8));
@@ -232,11 +235,11 @@ async fn a_result_is_good_until_the_next_must_have_come() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_stops_when_nobody_asks_and_starts_again_when_somebody_does() {
-    let (probe, runs) = Scripted::probe(|_| Outcome::Pass);
+    let (check, runs) = Scripted::check(|_| Outcome::Pass);
     let idle = Duration::from_mins(10);
     let not_quite = Duration::from_secs(570);
-    let probes = Probes::none().with("x", every(5000, 1000), probe).with_idle(idle);
-    let world = World::start(&probes, &Handle::current(), &[]);
+    let checks = LocalChecks::none().with("x", every(5000, 1000), check).with_idle(idle);
+    let world = World::start(&checks, &Handle::current(), &[]);
     let timeline = nodegate_readiness::Timeline::new(tokio::time::Instant::now().into_std());
     world.activate("x").await;
     // Asked for in the meantime, it goes on beyond the ten minutes.
@@ -258,12 +261,13 @@ async fn a_check_stops_when_nobody_asks_and_starts_again_when_somebody_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_probe_fails_and_goes_on() {
-    let (probe, runs) = Scripted::probe(|run| {
+async fn a_panicking_check_fails_and_goes_on() {
+    let (check, runs) = Scripted::check(|run| {
         assert!(run >= 3, "on purpose");
         Outcome::Pass
     });
-    let world = World::start(&Probes::none().with("x", every(1000, 500), probe), &Handle::current(), &["x"]);
+    let world =
+        World::start(&LocalChecks::none().with("x", every(1000, 500), check), &Handle::current(), &["x"]);
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("x"), Some(fail("Panicked")));
     sleep(Duration::from_secs(5)).await;
@@ -273,8 +277,9 @@ async fn a_panicking_probe_fails_and_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_reason_is_cut_at_a_character() {
-    let (probe, _) = Scripted::probe(|_| Outcome::Draining(Reason::new("ä".repeat(1000))));
-    let world = World::start(&Probes::none().with("x", every(1000, 500), probe), &Handle::current(), &["x"]);
+    let (check, _) = Scripted::check(|_| Outcome::Draining(Reason::new("ä".repeat(1000))));
+    let world =
+        World::start(&LocalChecks::none().with("x", every(1000, 500), check), &Handle::current(), &["x"]);
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("x"), Some(Outcome::Draining(Reason::new("ä".repeat(128) + "…"))));
 }
@@ -286,7 +291,7 @@ struct DeadMount {
     calls: Arc<AtomicUsize>,
 }
 
-impl Probe for DeadMount {
+impl Check for DeadMount {
     fn run(&self) -> Run<'_> {
         let (alive, calls) = (Arc::clone(&self.alive), Arc::clone(&self.calls));
         let call = move || {
@@ -302,14 +307,14 @@ impl Probe for DeadMount {
 #[tokio::test(start_paused = true)]
 async fn a_dead_mount_costs_one_thread_and_says_how_long() {
     let alive = Arc::new((Mutex::new(false), Condvar::new()));
-    let probe = DeadMount {
+    let check = DeadMount {
         dedicated: Dedicated::new("dead-mount"),
         alive: Arc::clone(&alive),
         calls: Arc::default(),
     };
-    let calls = Arc::clone(&probe.calls);
-    let probes = Probes::none().with("disk", every(5000, 2000), Arc::new(probe));
-    let world = World::start(&probes, &Handle::current(), &["disk"]);
+    let calls = Arc::clone(&check.calls);
+    let checks = LocalChecks::none().with("disk", every(5000, 2000), Arc::new(check));
+    let world = World::start(&checks, &Handle::current(), &["disk"]);
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("disk"), Some(fail("Timeout after 2s")));
     for _ in 0..100 {
@@ -335,14 +340,44 @@ async fn a_dead_mount_costs_one_thread_and_says_how_long() {
 
 #[tokio::test]
 async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
-    let (probe, _) = Scripted::probe(|_| Outcome::Pass);
-    let world = World::start(&Probes::none().with("x", every(1000, 30_000), probe), &Handle::current(), &[]);
+    let (check, _) = Scripted::check(|_| Outcome::Pass);
+    let world =
+        World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);
     world.activate("node_ready").await;
     assert_eq!(
-        Probes::new(&Settings::default(), &HostRoot::default()).local_checks().len(),
+        LocalChecks::new(&CheckSettings::default(), &HostRoot::default()).for_catalog().len(),
         nodegate_local_checks::registry::known().len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+}
+
+/// A run that takes its whole task along when it is given up.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+struct Fatal;
+
+impl Check for Fatal {
+    fn run(&self) -> Run<'_> {
+        Box::pin(async {
+            let _guard = PanicsWhenDropped;
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_ends_is_told_of() {
+    let (log, _guard) = log_of();
+    let checks = LocalChecks::none().with("fatal", every(1000, 10), Arc::new(Fatal));
+    let world = World::start(&checks, &Handle::current(), &["fatal"]);
+    world.until("the log has it", |_| log.lines_with("the task of a local check has ended") == 1).await;
+    assert_eq!(world.outcome("fatal"), None);
 }

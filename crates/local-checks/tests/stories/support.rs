@@ -1,6 +1,6 @@
-//! A server that misbehaves in one given way, probes that do as they are told, and a board to look at.
+//! A server that misbehaves in one given way, checks that do as they are told, and a board to look at.
 
-use nodegate_local_checks::{HostRoot, HttpUrl, Probe, Probes, Run, Runner, Settings, Timing};
+use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -75,20 +75,20 @@ pub(crate) fn hang(stream: &mut TcpStream) {
     drop(stream.read(&mut [0]));
 }
 
-/// A probe made of a closure that gives the outcome of the n-th run.
+/// A check made of a closure that gives the outcome of the n-th run.
 pub(crate) struct Scripted<F> {
     pub(crate) runs: Arc<AtomicUsize>,
     pub(crate) script: F,
 }
 
 impl<F: Fn(usize) -> Outcome + Send + Sync + 'static> Scripted<F> {
-    pub(crate) fn probe(script: F) -> (Arc<dyn Probe>, Arc<AtomicUsize>) {
+    pub(crate) fn check(script: F) -> (Arc<dyn Check>, Arc<AtomicUsize>) {
         let runs = Arc::new(AtomicUsize::new(0));
         (Arc::new(Self { runs: Arc::clone(&runs), script }), runs)
     }
 }
 
-impl<F: Fn(usize) -> Outcome + Send + Sync> Probe for Scripted<F> {
+impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
     fn run(&self) -> Run<'_> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { (self.script)(run) })
@@ -102,13 +102,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn start(probes: &Probes, handle: &Handle, eager: &[&str]) -> Self {
-        let catalog = Catalog::new(probes.local_checks());
+    pub(crate) fn start(checks: &LocalChecks, handle: &Handle, eager: &[&str]) -> Self {
+        let catalog = Catalog::new(checks.for_catalog());
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
         let board = Arc::new(board);
         let timeline = Timeline::new(tokio::time::Instant::now().into_std());
-        let runner = probes.start(&board, timeline, handle, &eager);
+        let runner = Arc::new(Runner::start(checks, &board, timeline, handle, &eager));
         Self { board, runner }
     }
 
@@ -140,8 +140,8 @@ impl World {
 
 /// What the check of this name says of `url`, through the whole way from its settings to the board.
 pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
-    let settings = Settings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(&Probes::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
+    let settings = CheckSettings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
+    let world = World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
 }

@@ -42,7 +42,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::SystemTime;
 
     fn node(status: ConditionStatus) -> Node {
         let condition = Condition { kind: "Ready".to_owned(), status, reason: "Reason".to_owned() };
@@ -60,11 +59,11 @@ mod tests {
         let flip = || {
             while !over.load(Ordering::Relaxed) {
                 for status in [ConditionStatus::True, ConditionStatus::False] {
-                    app.board.set_node(node(status), app.now(), SystemTime::now());
+                    app.board.set_node(node(status), app.now(), nodegate_clock::wall());
                 }
             }
         };
-        app.board.set_node(node(ConditionStatus::True), app.now(), SystemTime::now());
+        app.board.set_node(node(ConditionStatus::True), app.now(), nodegate_clock::wall());
         let mut lines = BTreeSet::new();
         std::thread::scope(|scope| {
             scope.spawn(flip);

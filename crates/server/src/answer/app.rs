@@ -8,7 +8,6 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use tokio::sync::Semaphore;
 
 /// How many requests may wait for the first result of their checks; others are answered with what is known. One that
@@ -95,7 +94,7 @@ impl App {
 
     /// The moment now.
     pub fn now(&self) -> Moment {
-        self.timeline.at(Instant::now())
+        self.timeline.at(nodegate_clock::now())
     }
 
     /// Lets requests of a quarter of a listener's connections wait, if that is less. Called before anything is served.
@@ -121,7 +120,7 @@ impl App {
     pub(crate) fn of(board: Board) -> Arc<Self> {
         Arc::new(Self::new(AppParts {
             board: Arc::new(board),
-            timeline: Timeline::new(Instant::now()),
+            timeline: Timeline::new(nodegate_clock::now()),
             liveness: Arc::new(Liveness::new(Moment::default())),
             activator: Arc::new(NoLocalChecks),
             metrics: Arc::default(),

@@ -20,7 +20,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// A response that is there, or one that must be waited for. Only the latter is boxed.
 pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
@@ -138,7 +138,7 @@ impl App {
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         // A clock before 1970 makes flips look young; nothing depends on it.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         head.finish(StatusCode::OK, Format::Html, page::render(&status, wall, query != "pause").into())
     }
 }

@@ -13,7 +13,6 @@ use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 pub(crate) struct StateCollector {
     pub(crate) board: Arc<Board>,
@@ -27,7 +26,7 @@ type Encoded = Result<(), fmt::Error>;
 
 impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
-        let now = self.timeline.at(Instant::now());
+        let now = self.timeline.at(nodegate_clock::now());
         self.verdict(&mut encoder, now)?;
         self.cache(&mut encoder, now)?;
         self.checks(&mut encoder, now)?;

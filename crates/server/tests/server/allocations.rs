@@ -8,7 +8,6 @@ use nodegate_readiness::Node;
 use nodegate_server::{App, ResponseFuture};
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Answers one request in the header map of the one before, as hyper does on a kept connection.
 fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 {
@@ -36,7 +35,7 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
 fn a_known_query_is_answered_without_allocating() {
     let world = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.build();
     let app = Arc::new(world.app);
-    let now = world.timeline.at(Instant::now());
+    let now = world.timeline.at(nodegate_clock::now());
     let raw = "check=node_ready&drain=404";
     if let nodegate_readiness::Lookup::Miss(query) = world.board.lookup(raw, now) {
         world.board.answer(raw, &query, now);

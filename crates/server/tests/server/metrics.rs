@@ -5,7 +5,6 @@ use nodegate_readiness::Outcome;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/golden/metrics.txt");
 
@@ -17,9 +16,9 @@ fn scenario() -> Running {
     let catalog = server.board.catalog();
     let (kubelet, odd) = (catalog.find("kubelet").unwrap(), catalog.find("http:a\"b\\c").unwrap());
     let now = server.now();
-    server.board.set_local(kubelet, Some(local_result(Outcome::Pass, now)), now, SystemTime::now());
+    server.board.set_local(kubelet, Some(local_result(Outcome::Pass, now)), now, nodegate_clock::wall());
     let fail = Outcome::fail("refused");
-    server.board.set_local(odd, Some(local_result(fail, now)), now, SystemTime::now());
+    server.board.set_local(odd, Some(local_result(fail, now)), now, nodegate_clock::wall());
     server.set_node(cordoned());
     server.set_node(ready());
     server.set_node(cordoned());

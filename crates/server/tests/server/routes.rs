@@ -10,7 +10,7 @@ use std::future::{Future, ready as done};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const READY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
@@ -221,7 +221,7 @@ fn a_service_says_whether_kube_proxy_works() {
     let kube_proxy = server.board.catalog().find(KUBE_PROXY).unwrap();
     let answer = |outcome| {
         let result = local_result(outcome, server.now());
-        server.board.set_local(kube_proxy, Some(result), server.now(), SystemTime::now());
+        server.board.set_local(kube_proxy, Some(result), server.now(), nodegate_clock::wall());
         let response = server.get("/services/ingress/web");
         (response.status, response.body.contains("\"serviceProxyHealthy\": true"))
     };
@@ -268,7 +268,7 @@ impl Activate for RunsOnce {
         let (board, now) = (self.board.get().unwrap(), *self.now.get().unwrap());
         for check in checks {
             let outcome = Outcome::fail("refused");
-            board.set_local(check, Some(local_result(outcome, now)), now, SystemTime::now());
+            board.set_local(check, Some(local_result(outcome, now)), now, nodegate_clock::wall());
         }
         Box::pin(done(()))
     }

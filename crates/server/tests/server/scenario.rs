@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Far more than anything here takes; a test that needs it has failed.
@@ -74,8 +74,8 @@ pub(crate) struct World {
 
 impl Scenario {
     pub(crate) fn build(self) -> World {
-        let timeline = Timeline::new(Instant::now().checked_sub(PAST).unwrap());
-        let now = timeline.at(Instant::now());
+        let timeline = Timeline::new(nodegate_clock::now().checked_sub(PAST).unwrap());
+        let now = timeline.at(nodegate_clock::now());
         let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
         let timeout = Duration::from_secs(5);
         let local = self.local.iter().map(|name| LocalCheck { name: (*name).to_owned(), timeout }).collect();
@@ -94,12 +94,12 @@ impl Scenario {
         if let Some(age) = self.proof {
             board.prove(ago(age));
         }
-        board.set_node(self.node, now, SystemTime::now());
+        board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
             board.prove_service(index, now);
-            board.set_service(index, &ServiceFacts { local_endpoints }, now, SystemTime::now());
+            board.set_service(index, &ServiceFacts { local_endpoints }, now, nodegate_clock::wall());
         }
-        board.open(now, SystemTime::now());
+        board.open(now, nodegate_clock::wall());
         let liveness = Arc::new(Liveness::new(Moment::default()));
         liveness.report_watch(ago(self.loops));
         liveness.report_timers(ago(self.loops));
@@ -160,12 +160,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn now(&self) -> Moment {
-        self.timeline.at(Instant::now())
+        self.timeline.at(nodegate_clock::now())
     }
 
     pub(crate) fn set_node(&self, facts: NodeFacts) {
         self.board.prove(self.now());
-        self.board.set_node(Node::Present(facts), self.now(), SystemTime::now());
+        self.board.set_node(Node::Present(facts), self.now(), nodegate_clock::wall());
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -197,9 +197,9 @@ impl Running {
 
 /// Asks again and again until it is so, or the deadline is over.
 pub(crate) fn eventually(mut so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = nodegate_clock::now() + DEADLINE;
     while !so() {
-        if Instant::now() > deadline {
+        if nodegate_clock::now() > deadline {
             return false;
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -5,11 +5,11 @@ mod cri;
 pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
+use crate::check::{Check, Run};
 use crate::dedicated::{Dedicated, NoAnswer};
+use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
-use crate::registry::Constructor;
 use nodegate_readiness::{Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,7 +35,8 @@ const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
 const SOCKET: OptionKey = OptionKey::new::<Socket>("socket");
 
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "container_runtime",
     options: &[SOCKET],
     new: |context| {
         let set = context.options.get::<Socket>(SOCKET.name()).map(|Socket(path)| vec![path]);
@@ -82,7 +83,7 @@ enum Unasked {
     Call(PathBuf, CallError),
 }
 
-impl Probe for ContainerRuntime {
+impl Check for ContainerRuntime {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             match self.ask().await {
@@ -250,7 +251,7 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
         let context = crate::Context { host: &host, options: &options, timeout: std::time::Duration::MAX };
-        let Outcome::Fail(reason) = (CONSTRUCTOR.new)(&context).run().await else { panic!("it passed") };
+        let Outcome::Fail(reason) = (DEFINITION.new)(&context).run().await else { panic!("it passed") };
         let reason = reason.as_str();
         assert!(reason.starts_with("NoSocket: /run/crio/crio.sock, /run/cri-dockerd.sock, "), "{reason}");
         assert!(reason.len() < 256, "longer ones are cut: {reason}");

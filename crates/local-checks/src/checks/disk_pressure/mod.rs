@@ -5,14 +5,14 @@ mod settings;
 
 use self::room::{IMAGES, Limits, NODE, Room, Shortage};
 use self::settings::LimitSettings;
-use crate::cycle::timeout_reason;
+use crate::check::{Check, Run};
 use crate::dedicated::Dedicated;
+use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use crate::probe::{Probe, Run};
-use crate::registry::{Constructor, Context};
+use crate::timing::timeout_reason;
 use futures::future::join_all;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstatvfs;
@@ -38,8 +38,11 @@ const OF_IMAGES: [&str; 6] = [
 const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
 const LIMITS: OptionKey = OptionKey::new::<LimitSettings>("limits");
 
-pub(crate) const CONSTRUCTOR: Constructor =
-    Constructor { options: &[PATHS, LIMITS], new: |context| Arc::new(DiskPressure::new(context)) };
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "disk_pressure",
+    options: &[PATHS, LIMITS],
+    new: |context| Arc::new(DiskPressure::new(context)),
+};
 
 struct DiskPressure {
     host: HostRoot,
@@ -72,7 +75,7 @@ struct Finding<'a> {
     shortage: Shortage,
 }
 
-impl Probe for DiskPressure {
+impl Check for DiskPressure {
     fn run(&self) -> Run<'_> {
         Box::pin(self.look())
     }
@@ -317,7 +320,7 @@ mod tests {
         assert_eq!(only, [(PathBuf::from("/a"), NODE)]);
     }
 
-    fn probe(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
+    fn check(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
         let mut options = Options::default();
         for (key, value) in set {
             options.set(*key, value).unwrap();
@@ -332,18 +335,18 @@ mod tests {
         let host = directory.path();
         std::fs::create_dir(host.join("data")).unwrap();
         let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
-        assert_eq!(probe(host, &set).run().await, Outcome::Pass);
-        let Outcome::Fail(reason) = probe(host, &set[..1]).run().await else { panic!("nothing was there") };
+        assert_eq!(check(host, &set).run().await, Outcome::Pass);
+        let Outcome::Fail(reason) = check(host, &set[..1]).run().await else { panic!("nothing was there") };
         assert!(reason.as_str().starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
     }
 
     #[tokio::test]
     async fn a_place_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
         let directory = tempfile::tempdir().unwrap();
-        let probe = probe(directory.path(), &[(PATHS, "/:/b")]);
+        let check = check(directory.path(), &[(PATHS, "/:/b")]);
         let (release, stuck) = std::sync::mpsc::channel::<()>();
         let (enter, mut entered) = tokio::sync::mpsc::channel(1);
-        let call = probe.places[0].thread.run(move || {
+        let call = check.places[0].thread.run(move || {
             enter.blocking_send(()).unwrap();
             stuck.recv()
         });
@@ -351,7 +354,7 @@ mod tests {
             _ = call => panic!("it can't come back yet"),
             began = entered.recv() => began.unwrap(),
         }
-        let Outcome::Fail(reason) = probe.run().await else { panic!("it hangs") };
+        let Outcome::Fail(reason) = check.run().await else { panic!("it hangs") };
         assert_eq!(reason, Reason::parse("/: Hung for 0s"));
         drop(release);
     }

@@ -4,13 +4,13 @@ mod ext4;
 mod fault;
 
 use self::fault::{Fault, Finding};
+use crate::check::{Check, Run};
 use crate::dedicated::Dedicated;
+use crate::definition::Definition;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use crate::probe::{Probe, Run};
-use crate::registry::Constructor;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
@@ -39,7 +39,8 @@ const WATCHED: [&str; 13] = [
 
 const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
 
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "filesystem_ro",
     options: &[PATHS],
     new: |context| {
         let set = context.options.get::<Paths>(PATHS.name()).map(|Paths(paths)| paths);
@@ -57,7 +58,7 @@ struct FilesystemRo {
     thread: Dedicated,
 }
 
-impl Probe for FilesystemRo {
+impl Check for FilesystemRo {
     fn run(&self) -> Run<'_> {
         let watch = Arc::clone(&self.watch);
         Box::pin(async {

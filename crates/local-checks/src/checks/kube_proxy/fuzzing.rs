@@ -1,7 +1,7 @@
 //! The reader of what kube-proxy says.
 
 use super::answer::{MaxAge, judge};
-use crate::http::{MAX_BODY, Prober};
+use crate::http::{HttpGet, MAX_BODY};
 use crate::url::HttpUrl;
 use http::StatusCode;
 use nodegate_readiness::Outcome;
@@ -14,8 +14,8 @@ pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
 
 /// What somebody on the other side of a connection means.
 pub async fn connection(stream: UnixStream) -> Outcome {
-    let prober = Prober::new(HttpUrl::local(10256, "/healthz"));
-    match prober.over(stream, MAX_BODY).await {
+    let healthz = HttpGet::new(HttpUrl::local(10256, "/healthz"));
+    match healthz.over(stream, MAX_BODY).await {
         Ok(reply) => judge(reply.status, &reply.body, MaxAge::default()),
         Err(error) => Outcome::Fail(error.into()),
     }

@@ -6,11 +6,11 @@ mod deployed;
 pub mod fuzzing;
 mod stamp;
 
+use crate::check::{Check, Run};
 use crate::connect::ConnectError;
-use crate::http::{HttpError, Prober};
+use crate::definition::Definition;
+use crate::http::{HttpError, HttpGet};
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
-use crate::registry::Constructor;
 use crate::url::HttpUrl;
 use answer::{MaxAge, judge};
 use deployed::{Absence, COMES_WITHIN, Deployed};
@@ -24,11 +24,12 @@ const MAX_AGE: OptionKey = OptionKey::new::<MaxAge>("max_age");
 const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
 
 /// kube-proxy's `healthzBindAddress` as it is by default: 0.0.0.0:10256.
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "kube_proxy",
     options: &[HttpUrl::OPTION, MAX_AGE, DEPLOYED],
     new: |context| {
         Arc::new(KubeProxy {
-            prober: Prober::new(context.url(|| HttpUrl::local(10256, "/healthz"))),
+            healthz: HttpGet::new(context.url(|| HttpUrl::local(10256, "/healthz"))),
             max_age: context.options.get(MAX_AGE.name()).unwrap_or_default(),
             deployed: context.options.get(DEPLOYED.name()).unwrap_or_default(),
             was_open: AtomicBool::new(false),
@@ -38,7 +39,7 @@ pub(crate) const CONSTRUCTOR: Constructor = Constructor {
 };
 
 struct KubeProxy {
-    prober: Prober,
+    healthz: HttpGet,
     max_age: MaxAge,
     deployed: Deployed,
     /// Whether anything ever listened on the port.
@@ -46,11 +47,11 @@ struct KubeProxy {
     said_not_deployed: AtomicBool,
 }
 
-impl Probe for KubeProxy {
+impl Check for KubeProxy {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             let contact = Contact { was_open: &self.was_open, made: true };
-            let reply = self.prober.reply().await;
+            let reply = self.healthz.reply().await;
             match reply {
                 Ok(reply) => judge(reply.status, &reply.body, self.max_age),
                 Err(HttpError::Connect(error)) => {

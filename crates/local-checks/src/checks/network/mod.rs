@@ -8,27 +8,26 @@ mod netlink;
 mod resolv_conf;
 mod routes;
 mod settings;
-mod speakers;
 
+use crate::check::{Check, Run};
 use crate::dedicated::Dedicated;
+use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::options::OptionKey;
-use crate::probe::{Probe, Run};
-use crate::registry::{Constructor, Context};
 use dns::Question;
 use futures::future::{join, join_all};
+use gateway::Silent;
 use netlink::Netlink;
 use nodegate_readiness::{Outcome, Reason};
 use resolv_conf::Nameserver;
 use routes::DefaultRoute;
 use settings::{Families, Gateways, Nameservers};
-use speakers::Speakers;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 const NAME: OptionKey = OptionKey::new::<Question>("name");
 const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
@@ -40,8 +39,11 @@ const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How many routers of one family are asked.
 const MAX_NEXT_HOPS: usize = 4;
+/// When the kernel's neighbour table is looked at again for an answer that has not come.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-pub(crate) const CONSTRUCTOR: Constructor = Constructor {
+pub(crate) const DEFINITION: Definition = Definition {
+    name: "network",
     options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
     new: |context| Arc::new(Network::new(context)),
 };
@@ -63,7 +65,8 @@ struct Network {
 struct Family {
     name: &'static str,
     had_route: AtomicBool,
-    speakers: Mutex<Speakers>,
+    /// The kernel may take for ever to tell of a link.
+    thread: Dedicated,
 }
 
 /// What the host's files say.
@@ -72,7 +75,7 @@ struct Files {
     routes: [io::Result<Vec<DefaultRoute>>; 2],
 }
 
-impl Probe for Network {
+impl Check for Network {
     fn run(&self) -> Run<'_> {
         Box::pin(async {
             let host = self.host.clone();
@@ -91,7 +94,8 @@ impl Probe for Network {
 
 impl Network {
     fn new(context: &Context<'_>) -> Self {
-        let family = |name| Family { name, had_route: AtomicBool::default(), speakers: Mutex::default() };
+        let family =
+            |name| Family { name, had_route: AtomicBool::default(), thread: Dedicated::new("network_links") };
         Self {
             host: context.host.clone(),
             question: context.options.get(NAME.name()).unwrap_or_default(),
@@ -161,7 +165,7 @@ impl Network {
         let counted = self.families.iter().zip(routes).zip(self.counted).filter(|(_, counted)| *counted);
         let asked = counted.map(|((family, routes), _)| async move {
             let routes = routes.map_err(|error| format!("{} routes: {error}", family.name))?;
-            family.ask(&routes, self.gateways, until).await
+            family.ask(routes, until).await
         });
         let silent: Vec<String> = join_all(asked).await.into_iter().filter_map(Result::err).collect();
         if silent.is_empty() { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
@@ -169,32 +173,32 @@ impl Network {
 }
 
 impl Family {
-    /// Passes when one of the routers in use answers: where there are several of the same rank, the kernel or a routing
+    /// Passes when one of the routers in use is there: where there are several of the same rank, the kernel or a routing
     /// daemon leaves a dead one.
-    async fn ask(&self, routes: &[DefaultRoute], gateways: Gateways, until: Instant) -> Result<(), String> {
+    async fn ask(&self, routes: Vec<DefaultRoute>, until: Instant) -> Result<(), String> {
         if routes.is_empty() {
             // Some nodes have none, by design. One that had one and lost it is cut off.
             let had_route = self.had_route.load(Ordering::Relaxed);
             return if had_route { Err(format!("{} default route is gone", self.name)) } else { Ok(()) };
         }
         self.had_route.store(true, Ordering::Relaxed);
-        let asked = routes.iter().take(MAX_NEXT_HOPS).map(|route| async move {
-            let speaks = gateways == Gateways::Answer && self.speakers().speaks(route);
-            (route, gateway::ask(route, speaks, until).await)
-        });
-        let answers = join_all(asked).await;
-        self.speakers().heard(answers.iter().map(|(route, answer)| (*route, answer.as_ref().ok().copied())));
-        let silent = |(route, answer): (&DefaultRoute, Result<_, gateway::Silent>)| {
-            let next_hop = route.next_hop.map_or(String::new(), |ip| format!("{ip} on "));
-            answer.err().map(|silent| format!("{next_hop}{}: {silent}", route.interface))
-        };
-        let asked = answers.len();
-        let silent: Vec<String> = answers.into_iter().filter_map(silent).collect();
-        if silent.len() < asked { Ok(()) } else { Err(silent.join(", ")) }
-    }
-
-    fn speakers(&self) -> std::sync::MutexGuard<'_, Speakers> {
-        self.speakers.lock().unwrap_or_else(PoisonError::into_inner)
+        let routes: Arc<[DefaultRoute]> = routes.into_iter().take(MAX_NEXT_HOPS).collect();
+        loop {
+            let asked = Arc::clone(&routes);
+            let look = move || asked.iter().map(gateway::look).collect::<Vec<_>>();
+            let looked = self.thread.run(look).await;
+            let looked = looked.map_err(|why| format!("{} links: {}", self.name, Reason::from(why)))?;
+            let silent: Vec<Silent> = looked.into_iter().filter_map(Result::err).collect();
+            if silent.len() < routes.len() {
+                return Ok(());
+            }
+            let may_still_answer = silent.iter().any(|silent| matches!(silent, Silent::NoNeighbour(_)));
+            if !may_still_answer || Instant::now() >= until {
+                let each = routes.iter().zip(silent).map(|(route, silent)| format!("{route}: {silent}"));
+                return Err(each.collect::<Vec<_>>().join(", "));
+            }
+            sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
+        }
     }
 }
 

@@ -44,17 +44,6 @@ pub(super) struct Link {
     pub(super) resolves: bool,
 }
 
-/// What is known of a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Neighbour {
-    /// It answered lately.
-    Confirmed,
-    /// It answered once; the kernel will look again when it is needed.
-    Believed,
-    /// It does not answer, or was never asked.
-    Unknown,
-}
-
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -79,8 +68,8 @@ impl Netlink {
         Ok(Link { running: flags & up == up, resolves: flags & IFF_NOARP == 0 })
     }
 
-    /// What is known of the neighbour with this address on the interface with this number.
-    pub(super) fn neighbour(&self, address: IpAddr, index: u32) -> io::Result<Neighbour> {
+    /// Whether the kernel has a link-layer address for the neighbour with this address on the interface with this number.
+    pub(super) fn knows_neighbour(&self, address: IpAddr, index: u32) -> io::Result<bool> {
         let (family, address) = match address {
             IpAddr::V4(ip) => (AddressFamily::INET, ip.octets().to_vec()),
             IpAddr::V6(ip) => (AddressFamily::INET6, ip.octets().to_vec()),
@@ -93,15 +82,15 @@ impl Netlink {
         body.extend(8u16.to_ne_bytes());
         body.extend(NDA_IFINDEX.to_ne_bytes());
         body.extend(index.to_ne_bytes());
-        let mut found = Neighbour::Unknown;
+        let mut known = false;
         self.ask(RTM_GETNEIGH, NLM_F_DUMP, &body, |body| {
             if u32_at(body, 4) == Some(index)
                 && attribute(body.get(12..).unwrap_or(&[]), NDA_DST) == Some(&address)
             {
-                found = u16_at(body, 8).map_or(found, neighbour_of);
+                known = u16_at(body, 8).map_or(known, is_known);
             }
         })?;
-        Ok(found)
+        Ok(known)
     }
 
     /// Sends one request and shows the body of each answer to `see`.
@@ -145,14 +134,9 @@ pub(super) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<
     Ok(false)
 }
 
-fn neighbour_of(state: u16) -> Neighbour {
-    if state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT) != 0 {
-        Neighbour::Confirmed
-    } else if state & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0 {
-        Neighbour::Believed
-    } else {
-        Neighbour::Unknown
-    }
+/// One that answered once is believed for as long as the kernel believes it: it looks again when the address is needed.
+fn is_known(state: u16) -> bool {
+    state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT | NUD_STALE | NUD_DELAY | NUD_PROBE) != 0
 }
 
 /// The value of the first attribute of this kind.
@@ -181,7 +165,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rustix::io::Errno;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn an_error_that_is_none_is_one_all_the_same() {
@@ -201,25 +184,24 @@ mod tests {
         assert!(netlink.link(loopback).unwrap().running);
         assert_eq!(netlink.link(u32::MAX / 2).unwrap_err().raw_os_error(), Some(Errno::NODEV.raw_os_error()));
         assert!(netlink.index("no-such-link").is_err());
-        let nobody = netlink.neighbour(Ipv4Addr::new(192, 0, 2, 1).into(), loopback);
-        assert_eq!(nobody.unwrap(), Neighbour::Unknown);
-        let nobody = netlink.neighbour("2001:db8::1".parse().unwrap(), loopback);
-        assert_eq!(nobody.unwrap(), Neighbour::Unknown);
+        for nobody in ["192.0.2.1", "2001:db8::1"] {
+            assert!(!netlink.knows_neighbour(nobody.parse().unwrap(), loopback).unwrap(), "{nobody}");
+        }
     }
 
     #[test]
     fn states_are_what_they_say() {
         let (incomplete, failed) = (0x01, 0x20);
-        for (state, neighbour) in [
-            (NUD_REACHABLE, Neighbour::Confirmed),
-            (NUD_PERMANENT, Neighbour::Confirmed),
-            (NUD_STALE, Neighbour::Believed),
-            (NUD_PROBE, Neighbour::Believed),
-            (incomplete, Neighbour::Unknown),
-            (failed, Neighbour::Unknown),
-            (0, Neighbour::Unknown),
+        for (state, known) in [
+            (NUD_REACHABLE, true),
+            (NUD_PERMANENT, true),
+            (NUD_STALE, true),
+            (NUD_PROBE, true),
+            (incomplete, false),
+            (failed, false),
+            (0, false),
         ] {
-            assert_eq!(neighbour_of(state), neighbour, "{state:#x}");
+            assert_eq!(is_known(state), known, "{state:#x}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! file shows the main table; the IPv6 file shows all tables. Both are read line by line and as far as [`MAX_LINES`]: a
 //! router with a full table has a million of them, and IPv4's default comes first.
 
+use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,6 +25,15 @@ pub(super) struct DefaultRoute {
     pub(super) next_hop: Option<IpAddr>,
     pub(super) interface: String,
     pub(super) metric: u32,
+}
+
+impl fmt::Display for DefaultRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.next_hop {
+            Some(next_hop) => write!(f, "{next_hop} on {}", self.interface),
+            None => f.write_str(&self.interface),
+        }
+    }
 }
 
 /// The default routes of IPv4 that have the lowest metric, which are those in use.

@@ -18,10 +18,8 @@ pub(super) enum Nameservers {
 /// What a gateway has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Gateways {
-    /// Answer by IP if it always did, else have a link-layer address.
+    /// Have a link-layer address. Whether it answers by IP is its own policy, and the same for all nodes.
     #[default]
-    Answer,
-    /// Have a link-layer address.
     Neighbour,
     /// They are not asked.
     Off,
@@ -61,10 +59,9 @@ impl FromStr for Gateways {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "answer" => Ok(Self::Answer),
             "neighbour" => Ok(Self::Neighbour),
             "off" => Ok(Self::Off),
-            _ => Err("takes answer, neighbour or off"),
+            _ => Err("takes neighbour or off"),
         }
     }
 }

@@ -16,12 +16,12 @@ const CORDONED: &str = r#"{"status":"not-ready","checks":[{"name":"node_ready","
 /// A connection that was closed before an answer began.
 const LOST: &str = "lost";
 
-pub(crate) struct Probers {
+pub(crate) struct Balancer {
     new: Prober,
     kept: Prober,
 }
 
-impl Probers {
+impl Balancer {
     pub(crate) fn start(to: SocketAddr) -> Self {
         let anew =
             |to| connect(to).map_or_else(|error| failed(&error), |mut stream| ask(&mut stream, "close"));

@@ -42,7 +42,7 @@ pub(crate) struct Tally {
 }
 
 /// The running balancers.
-pub(crate) struct Prober {
+pub(crate) struct Balancers {
     tally: Arc<Mutex<Tally>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ struct Shared {
     began: Instant,
 }
 
-impl Prober {
+impl Balancers {
     pub(crate) fn start(doors: Doors, oracle: Arc<Mutex<Oracle>>, machine: Arc<Machine>) -> Self {
         let tally: Arc<Mutex<Tally>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
@@ -89,7 +89,7 @@ impl Prober {
     }
 }
 
-impl Drop for Prober {
+impl Drop for Balancers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -26,7 +26,7 @@ const FIRST_TOKEN: &str = "first-token";
 const INTERVAL: &str = "250ms";
 const PROBES_A_SECOND: u32 = 20;
 
-pub(crate) struct Lab {
+pub(crate) struct Fleet {
     pub(crate) prometheus: Prometheus,
     pub(crate) agents: Vec<Agent>,
     pub(crate) cluster: Cluster,
@@ -39,7 +39,7 @@ pub(crate) struct Lab {
     _dir: TempDir,
 }
 
-impl Lab {
+impl Fleet {
     pub(crate) fn start() -> Self {
         let begun = Instant::now();
         let dir = tempfile::tempdir().unwrap();

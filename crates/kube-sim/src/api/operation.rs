@@ -1,0 +1,93 @@
+//! What a request is, before anybody answers it.
+
+use std::sync::Arc;
+
+use http::header::{HeaderMap, HeaderName, USER_AGENT};
+use http::{Method, Request};
+
+use super::server::Api;
+use crate::counters::Kind;
+use crate::faults::requests::{Effect, RequestInfo};
+use crate::store::object::Key;
+use crate::store::resource::Resource;
+use crate::wire::format::Format;
+use crate::wire::request::{Query, Route, Target};
+
+/// One request, read as far as it must be to know what it is.
+pub(super) struct Asked {
+    pub method: Method,
+    pub route: Route,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub kind: Kind,
+    /// The faults that hit it.
+    pub effects: Vec<Effect>,
+}
+
+impl Asked {
+    pub(super) fn new<B>(request: &Request<B>) -> Self {
+        let path = request.uri().path().to_owned();
+        let route = Route::parse(&path);
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let (verb, resource) = match &route {
+            Route::Resource(target) => {
+                (target.verb(request.method(), &query).to_owned(), target.full_resource())
+            }
+            Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
+        };
+        let headers = request.headers().clone();
+        let kind = Kind { verb, resource, ..Kind::default() };
+        let mut asked =
+            Asked { method: request.method().clone(), route, query, headers, kind, effects: Vec::new() };
+        let agent = asked.header(&USER_AGENT).split(' ').next().unwrap_or_default().to_owned();
+        asked.kind.user_agent = agent;
+        asked
+    }
+
+    pub(super) fn header(&self, name: &HeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    pub(super) fn info(&self) -> RequestInfo {
+        let resource = match &self.route {
+            Route::Resource(target) => target.resource.clone(),
+            Route::Path(_) => String::new(),
+        };
+        RequestInfo { resource, verb: self.kind.verb.clone(), user: self.kind.user.clone() }
+    }
+
+    /// The field manager: as asked, or the program's name from the `User-Agent`.
+    pub(super) fn manager(&self) -> String {
+        match (self.query.text("fieldManager"), self.header(&USER_AGENT).split('/').next()) {
+            ("", None | Some("")) => "unknown".to_owned(),
+            ("", Some(program)) => program.chars().take(128).collect(),
+            (name, _) => name.to_owned(),
+        }
+    }
+}
+
+/// What is to be done with objects of a resource.
+pub(super) struct Operation<'a> {
+    pub api: &'a Arc<Api>,
+    pub asked: &'a Asked,
+    pub target: &'a Target,
+    pub resource: &'static Resource,
+    /// How the answer is to look.
+    pub format: Format,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn query(&self) -> &'a Query {
+        &self.asked.query
+    }
+
+    /// Where the named object is.
+    pub(super) fn key(&self) -> Key {
+        Key::new(&*self.target.namespace, &*self.target.name)
+    }
+
+    /// Whether it is about the status alone.
+    pub(super) fn status_only(&self) -> bool {
+        self.target.subresource == "status"
+    }
+}

@@ -1,0 +1,202 @@
+//! From a request to its answer: who asks, may they, what is it, who answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+
+use super::auth::{Ask, User};
+use super::operation::{Asked, Operation};
+use super::server::Api;
+use super::{delete, paths, read, watch, write};
+use crate::faults;
+use crate::faults::requests::Effect;
+use crate::store::object::uuid;
+use crate::store::resource;
+use crate::store::status::Status;
+use crate::wire::reply::{self, Reply};
+use crate::wire::request::{Route, Target};
+use crate::wire::{format, protobuf};
+
+/// The API server's limit for request bodies.
+const MAX_BODY: usize = 3 << 20;
+/// A client that sends its body slower than this is given up.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Api {
+    /// Answers one request.
+    pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Reply {
+        let mut asked = Asked::new(&request);
+        let user = self.authenticate(&asked);
+        if let Ok(user) = &user {
+            asked.kind.user.clone_from(&user.name);
+        }
+        asked.effects = self.faults.on_request(&asked.info());
+        let count = self.counters.request(asked.kind.clone());
+        let outcome = self.answer(&asked, user, request.into_body()).await;
+        let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
+        if asked.method == Method::HEAD {
+            *reply.body_mut() = reply::nothing();
+        }
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
+        }
+        self.add_headers(&mut reply);
+        faults::body::reply(reply, &asked.effects)
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        asked: &Asked,
+        user: Result<User, Status>,
+        body: Incoming,
+    ) -> Result<Reply, Status> {
+        for effect in &asked.effects {
+            match effect {
+                Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
+                Effect::Hang => std::future::pending().await,
+                Effect::Status { code: 429, retry_after } => {
+                    return Ok(reply::too_many_requests(*retry_after));
+                }
+                Effect::Status { code, retry_after } => {
+                    let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                    if code != StatusCode::FORBIDDEN {
+                        return Err(Status::with_code(code, *retry_after));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let user = user?;
+        let refusal = |e: &Effect| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. });
+        let refused = asked.effects.iter().any(refusal);
+        match &asked.route {
+            Route::Path(path) => {
+                if refused || !user.may_path(path) {
+                    let verb = asked.method.as_str().to_lowercase();
+                    return Err(Status::forbidden_path(&user.name, &verb, path));
+                }
+                if let Some(reply) = self.etcd.health(path).await {
+                    return Ok(reply);
+                }
+                Ok(paths::reply(asked, path))
+            }
+            Route::Resource(target) => {
+                let ask = Ask::of(target, &asked.kind.verb, &asked.query);
+                if refused || !user.may(&ask) {
+                    return Err(ask.refusal(&user.name));
+                }
+                self.resource(asked, target, body).await
+            }
+        }
+    }
+
+    /// Who the request comes from.
+    fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
+        let authorization = asked.header(&AUTHORIZATION);
+        match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+            Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized),
+            None if self.settings.anonymous => Ok(User::anonymous()),
+            None => Ok(User::admin()),
+        }
+    }
+
+    /// The headers that every answer has.
+    fn add_headers(&self, reply: &mut Reply) {
+        let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
+        let headers = reply.headers_mut();
+        let mut set = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.entry(HeaderName::from_static(name)).or_insert(value);
+            }
+        };
+        set("audit-id", &uuid());
+        set("cache-control", "no-cache, private");
+        // Flow control comes after authentication: a 401 never gets there.
+        if !unauthorized {
+            set("x-kubernetes-pf-flowschema-uid", &self.flow.0);
+            set("x-kubernetes-pf-prioritylevel-uid", &self.flow.1);
+        }
+    }
+
+    async fn resource(
+        self: &Arc<Self>,
+        asked: &Asked,
+        target: &Target,
+        body: Incoming,
+    ) -> Result<Reply, Status> {
+        let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
+            let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
+            // A path of a namespaced object without its namespace is no path.
+            sub && (r.namespaced != target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
+        });
+        let Some(resource) = resource else {
+            let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
+            return if known { Err(Status::no_resource()) } else { Ok(reply::plain_not_found()) };
+        };
+        let evicts = target.subresource == "eviction";
+        let named = !target.name.is_empty();
+        let allowed = match asked.method {
+            Method::GET | Method::HEAD => !evicts,
+            Method::POST => {
+                if named {
+                    evicts
+                } else {
+                    !resource.namespaced || !target.namespace.is_empty()
+                }
+            }
+            Method::PUT | Method::PATCH => named && !evicts,
+            Method::DELETE => target.subresource.is_empty(),
+            _ => false,
+        };
+        if !allowed {
+            return Err(Status::method_not_allowed());
+        }
+        let format = format::format(asked.header(&ACCEPT))?;
+        let operation = Operation { api: self, asked, target, resource, format };
+        match asked.kind.verb.as_str() {
+            "get" => return read::get(&operation).await,
+            "list" => return read::list(&operation).await,
+            "watch" => return watch::watch(&operation).await,
+            _ => {}
+        }
+        let body = self.body(asked, body).await?;
+        self.etcd.write(resource, &asked.query).await?;
+        match asked.kind.verb.as_str() {
+            "create" if evicts => delete::evict(&operation, &body),
+            "create" => write::create(&operation, &body),
+            "update" => write::update(&operation, &body),
+            "patch" => write::patch(&operation, asked.header(&CONTENT_TYPE), &body),
+            "delete" => delete::delete(&operation, &body),
+            _ => delete::collection(&operation, &body),
+        }
+    }
+
+    /// Reads a body, within limits of size and time, as JSON.
+    async fn body(&self, asked: &Asked, body: Incoming) -> Result<Bytes, Status> {
+        let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+        let bytes = match read {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                return Err(Status::too_large(format!("limit is {MAX_BODY}")));
+            }
+            Ok(Err(_)) => return Err(Status::bad_request("unexpected EOF")),
+            Err(_) => return Err(Status::with_code(StatusCode::GATEWAY_TIMEOUT, 0)),
+        };
+        let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/vnd.kubernetes.protobuf" => {
+                protobuf::to_json(&bytes).ok_or_else(Status::undecodable)
+            }
+            _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
+            "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
+            // JSON is YAML; block YAML is not read.
+            "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
+            _ => Err(Status::undecodable()),
+        }
+    }
+}
