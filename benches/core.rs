@@ -17,7 +17,7 @@ const NODE_BYTES: usize = 20_000;
 const QUERY: &str = "check=node_ready,custom_conditions&drain=404";
 
 fn node() -> Vec<u8> {
-    let shape = NodeShape { bytes: NODE_BYTES, ..NodeShape::default() };
+    let shape = NodeShape { bytes: NODE_BYTES };
     make_node("worker-1", 0, &shape).to_string().into_bytes()
 }
 

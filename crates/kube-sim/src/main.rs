@@ -12,23 +12,13 @@ use jiff::SignedDuration;
 use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
 use serde_json::json;
 
-/// What `--help` begins with.
-const ABOUT: &str = "\
-A simulated Kubernetes API that kubectl and client libraries take for a real one.
-
-When it is ready it writes one line of JSON to stdout: the URLs of the API and of the control API,
-the token and the kubeconfig's path. Try it:
-
-  kube-sim --nodes a,b,c --kubelets --tls --kubeconfig-out /tmp/kc &
-  KUBECONFIG=/tmp/kc kubectl get nodes -o wide
-  KUBECONFIG=/tmp/kc kubectl cordon a
-  curl http://127.0.0.1:<control>/counters              # who asked what
-  curl -X POST http://127.0.0.1:<control>/counters/reset
-  curl -X POST http://127.0.0.1:<control>/nodes/a/uncordon";
-
 /// A simulated Kubernetes API that kubectl and client libraries take for a real one.
+///
+/// When it is ready it writes one line of JSON to stdout: the URL of the API, that of what a test asks it besides
+/// (`GET /counters`, `POST /counters/reset`, `POST /nodes/<name>/cordon`, `POST /nodes/<name>/uncordon`), the
+/// administrator's token and the kubeconfig's path.
 #[derive(Debug, Parser)]
-#[command(version, long_about = ABOUT)]
+#[command(version)]
 struct Arguments {
     /// Serve HTTPS with a CA of its own (HTTP/2 and HTTP/1.1).
     #[arg(long)]

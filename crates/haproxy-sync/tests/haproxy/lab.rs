@@ -113,7 +113,8 @@ impl Lab {
         // A group of its own: one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
         self.until("HAProxy runs", async || {
-            self.processes().await.is_some_and(|processes| !processes.workers.is_empty())
+            // From 3.1 on a worker is listed before it serves.
+            self.runtime().worker_pid().await.is_ok_and(|pid| pid.is_some())
         })
         .await;
     }

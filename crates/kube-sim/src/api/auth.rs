@@ -121,55 +121,47 @@ impl<'a> Ask<'a> {
 }
 
 /// A user behind a token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct User {
     /// `system:serviceaccount:<namespace>:<name>` or the like.
     pub name: String,
-    /// Its groups.
-    pub groups: Vec<String>,
-    /// What it may do.
-    pub rules: Vec<Rule>,
+    may: Permissions,
+}
+
+#[derive(Clone, Debug)]
+enum Permissions {
+    /// A member of `system:masters`.
+    All,
+    /// Somebody who has logged in.
+    Rules(Vec<Rule>),
+    /// Somebody who has not.
+    None,
 }
 
 impl User {
-    /// A member of `system:masters`: may do everything.
+    /// The administrator: may do everything.
     pub(crate) fn admin() -> Self {
-        User {
-            name: "kubernetes-admin".to_owned(),
-            groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-            rules: Vec::new(),
-        }
+        User { name: "kubernetes-admin".to_owned(), may: Permissions::All }
     }
 
     /// Nobody.
     pub(crate) fn anonymous() -> Self {
-        User {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
-            rules: Vec::new(),
-        }
+        User { name: "system:anonymous".to_owned(), may: Permissions::None }
     }
 
     /// A `ServiceAccount` with rules.
     pub(crate) fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
-        User {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ],
-            rules,
-        }
-    }
-
-    fn is_master(&self) -> bool {
-        self.groups.iter().any(|g| g == "system:masters")
+        let name = format!("system:serviceaccount:{namespace}:{name}");
+        User { name, may: Permissions::Rules(rules) }
     }
 
     /// Whether this user may.
     pub(crate) fn may(&self, ask: &Ask<'_>) -> bool {
-        self.is_master() || self.rules.iter().any(|rule| rule.allows(ask))
+        match &self.may {
+            Permissions::All => true,
+            Permissions::Rules(rules) => rules.iter().any(|rule| rule.allows(ask)),
+            Permissions::None => false,
+        }
     }
 
     /// Whether this user may read a path that is no resource: health and version are public,
@@ -178,9 +170,11 @@ impl User {
         let public = ["/healthz", "/livez", "/readyz", "/version"];
         let discovery = ["/api", "/apis", "/openapi"];
         let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
-        self.is_master()
-            || public.iter().any(&under)
-            || (self.groups.iter().any(|g| g == "system:authenticated") && discovery.iter().any(under))
+        match self.may {
+            Permissions::All => true,
+            Permissions::Rules(_) => public.iter().chain(&discovery).any(under),
+            Permissions::None => public.iter().any(under),
+        }
     }
 }
 

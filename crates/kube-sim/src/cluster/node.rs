@@ -14,33 +14,31 @@ use crate::writes::managed_fields;
 pub struct NodeShape {
     /// Roughly how many bytes its JSON has; a node that runs many images has 20 kB.
     pub bytes: usize,
-    /// Whether it is Ready.
-    pub ready: bool,
 }
 
 impl Default for NodeShape {
     fn default() -> Self {
-        NodeShape { bytes: 4_000, ready: true }
+        NodeShape { bytes: 4_000 }
     }
 }
 
 /// The conditions that every kubelet posts.
-const CONDITIONS: [(&str, &str, &str); 3] = [
-    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+const CONDITIONS: [(&str, &str, &str, &str); 4] = [
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 ];
 
 /// A node as a kubelet registers it. `index` makes its address unique.
 pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
     let (now, id) = (now(), uuid().replace('-', ""));
-    let mut conditions: Vec<Value> = CONDITIONS
+    let conditions: Vec<Value> = CONDITIONS
         .iter()
-        .map(|(kind, reason, message)| {
-            json!({"type": kind, "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
+        .map(|(kind, status, reason, message)| {
+            json!({"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
         })
         .collect();
-    conditions.push(ready_condition(shape.ready, &now));
     let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
     let resources = json!({"cpu": "8", "ephemeral-storage": "264212084Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "memory": "32684092Ki", "pods": "110"});
     let mut node = json!({
@@ -93,15 +91,6 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
         *slot = Value::Array(images);
     }
     node
-}
-
-/// The Ready condition as the kubelet posts it.
-pub(crate) fn ready_condition(ready: bool, now: &str) -> Value {
-    if ready {
-        json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletReady", "message": "kubelet is posting ready status"})
-    } else {
-        json!({"type": "Ready", "status": "False", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletNotReady", "message": "container runtime network not ready: NetworkReady=false"})
-    }
 }
 
 /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
@@ -161,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_heavy_node_has_the_asked_weight() {
-        let weight = make("a", 1, &NodeShape { bytes: 20_000, ready: true }).to_string().len();
+        let weight = make("a", 1, &NodeShape { bytes: 20_000 }).to_string().len();
         assert!((18_000..22_000).contains(&weight), "{weight}");
     }
 }

@@ -82,7 +82,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "endpoints", singular: "endpoints", kind: "Endpoints", short: &["ep"], hash: "fWeeMqaN/OA=", ..BASE },
     Resource {
         plural: "events", singular: "event", kind: "Event", short: &["ev"], hash: "r2yiGXH7wu8=",
-        fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"],
+        fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type"],
         ..BASE
     },
     Resource { plural: "namespaces", singular: "namespace", kind: "Namespace", namespaced: false, short: &["ns"], sub: &["status"], hash: "Q3oi5N2YM8M=", fields: &["status.phase"], returns_deleted: true, ..BASE },
@@ -97,7 +97,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "services", singular: "service", kind: "Service", short: &["svc"], in_all: true, sub: &["status"], hash: "0/CO1lhkEBI=", fields: &["spec.clusterIP", "spec.type"], returns_deleted: true, ..BASE },
     Resource { group: "apps", plural: "daemonsets", singular: "daemonset", kind: "DaemonSet", short: &["ds"], in_all: true, sub: &["status"], hash: "dd7pWHUlMKQ=", ..BASE },
     Resource { group: "apps", plural: "deployments", singular: "deployment", kind: "Deployment", short: &["deploy"], in_all: true, sub: &["status"], hash: "8aSe+NMegvE=", ..BASE },
-    Resource { group: "apps", plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short: &["rs"], in_all: true, sub: &["status"], hash: "P1RzHs8/mWQ=", fields: &["status.replicas"], ..BASE },
+    Resource { group: "apps", plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short: &["rs"], in_all: true, sub: &["status"], hash: "P1RzHs8/mWQ=", ..BASE },
     Resource { group: "apps", plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short: &["sts"], in_all: true, sub: &["status"], hash: "H+vl74LkKdo=", ..BASE },
     Resource { group: RBAC, plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", namespaced: false, hash: "48tpQ8gZHFc=", ..BASE },
     Resource { group: RBAC, plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false, hash: "bYE5ZWDrJ44=", ..BASE },

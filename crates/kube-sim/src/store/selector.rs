@@ -81,15 +81,9 @@ fn field(object: &Object, path: &str) -> String {
     match path {
         "metadata.name" => return object.key.name.clone(),
         "metadata.namespace" => return object.key.namespace.clone(),
-        // An event's source is its component, wherever it stands.
-        "source" => return text(&object.value, "source.component"),
         "spec.unschedulable" | "spec.hostNetwork" => {
             let value = text(&object.value, path);
             return if value.is_empty() { "false".to_owned() } else { value };
-        }
-        "status.replicas" => {
-            let value = text(&object.value, path);
-            return if value.is_empty() { "0".to_owned() } else { value };
         }
         _ => {}
     }
@@ -97,14 +91,7 @@ fn field(object: &Object, path: &str) -> String {
 }
 
 fn text(value: &Value, path: &str) -> String {
-    let mut at = value;
-    for part in path.split('.') {
-        match at.get(part) {
-            Some(next) => at = next,
-            None => return String::new(),
-        }
-    }
-    match at {
+    match path.split('.').try_fold(value, |at, part| at.get(part)).unwrap_or(&Value::Null) {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),

@@ -200,18 +200,15 @@ fn mismatch(shape: &Shape, value: &Value, path: &str) -> String {
         _ => "object",
     };
     let want = match shape {
-        Shape::String => "string".to_owned(),
-        Shape::Time => "v1.Time".to_owned(),
-        Shape::Bool => "bool".to_owned(),
-        Shape::Int => "int64".to_owned(),
-        Shape::Map => "map[string]string".to_owned(),
-        Shape::Quantities => "v1.ResourceList".to_owned(),
-        Shape::Any => "interface {}".to_owned(),
-        Shape::Named(name) => format!("v1.{name}"),
-        Shape::List(item, _) => match &**item {
-            Shape::Named(name) => format!("[]v1.{name}"),
-            _ => "[]string".to_owned(),
-        },
+        Shape::String => "string",
+        Shape::Time => "v1.Time",
+        Shape::Bool => "bool",
+        Shape::Int => "int64",
+        Shape::Map => "map[string]string",
+        Shape::Quantities => "v1.ResourceList",
+        Shape::Any => "interface {}",
+        Shape::Named(name) => name,
+        Shape::List(..) => "[]string",
     };
     format!("json: cannot unmarshal {got} into Go struct field .{path} of type {want}")
 }
