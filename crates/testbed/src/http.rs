@@ -26,6 +26,17 @@ impl Reply {
         Some(Self { status, head: head.to_owned(), body: body.to_owned() })
     }
 
+    /// The protocol's version, as the status line has it.
+    pub fn version(&self) -> &str {
+        self.head.split(' ').next().unwrap()
+    }
+
+    /// The value of a header, by its name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
     /// The body, which must be JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -92,31 +103,23 @@ pub fn read_all(stream: &mut TcpStream) -> String {
     }
 }
 
-/// One answer on a connection that stays; none if that ended before its first byte.
+/// One answer on a connection that stays, and not a byte more; none if that ended before the first one.
 pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<Reply>> {
-    let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        match stream.read(&mut chunk) {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
             Ok(0) | Err(_) if answer.is_empty() => return Ok(None),
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => answer.extend_from_slice(&chunk[..read]),
+            Ok(_) => answer.extend(byte),
             Err(error) => return Err(error),
         }
-        let text = String::from_utf8_lossy(&answer);
-        if is_whole(&text) {
-            return Ok(Reply::parse(&text));
-        }
     }
-}
-
-/// Whether the head is there, and as much behind it as it says.
-fn is_whole(answer: &str) -> bool {
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
-    length.is_some_and(|length| body.len() >= length)
+    let mut reply = Reply::parse(&String::from_utf8_lossy(&answer)).ok_or(ErrorKind::InvalidData)?;
+    let length = reply.header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    reply.body = String::from_utf8_lossy(&body).into_owned();
+    Ok(Some(reply))
 }
 
 /// Whether the other side has closed or reset the connection; never waits, and throws away what was sent.

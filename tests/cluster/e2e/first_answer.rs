@@ -38,6 +38,7 @@ fn a_cordoned_node_never_gets_a_200() {
                 reply.body
             );
         }
+        assert_eq!(agent.logged("the cache is stale"), 0, "{}", agent.log_text());
     }
     seen(
         "first answer, cordoned node",

@@ -6,7 +6,7 @@ use nodegate_readiness::ConditionStatus;
 #[test]
 fn one_line_names_both_states_each_time() {
     let server = Scenario::default().serve_agent_check();
-    let line = || String::from_utf8(server.connect().read_to_close()).unwrap();
+    let line = || server.connect().read_to_close();
     assert_eq!(line(), "up ready\n");
     server.set_node(cordoned());
     assert_eq!(line(), "up drain\n");
@@ -22,11 +22,11 @@ fn what_agent_send_sends_is_ignored() {
     let mut client = server.connect();
     client.send("some text\n".repeat(1000));
     client.finish_sending();
-    assert_eq!(client.read_to_close(), b"up ready\n");
+    assert_eq!(client.read_to_close(), "up ready\n");
 }
 
 #[test]
 fn a_misconfigured_agent_is_down() {
     let server = Scenario { node_name: None, ..Scenario::default() }.serve_agent_check();
-    assert_eq!(server.connect().read_to_close(), b"down #NODE_NAME is not set\n");
+    assert_eq!(server.connect().read_to_close(), "down #NODE_NAME is not set\n");
 }

@@ -1,8 +1,10 @@
 //! What one client may do without costing another anything.
 
-use crate::scenario::{Client, DEADLINE, Response, Scenario, eventually};
+use crate::scenario::{Client, Scenario};
 use nodegate_readiness::CheckId;
 use nodegate_server::{Activate, Limits, ServeOptions};
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::waiting::until;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,23 +17,20 @@ fn connections_are_kept_and_closed_as_asked() {
     let mut kept = server.connect();
     for _ in 0..3 {
         let response = kept.ask("/health");
-        assert_eq!((response.status, response.version.as_str()), (200, "HTTP/1.1"));
+        assert_eq!((response.status, response.version()), (200, "HTTP/1.1"));
     }
     kept.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let response = Response::parse(&kept.read_to_close());
+    let response = kept.last_response();
     assert_eq!(response.header("connection"), Some("close"));
 
     let mut old = server.connect();
     for _ in 0..2 {
         old.send("GET /nodecheck HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         let response = old.response();
-        assert_eq!(
-            (response.version.as_str(), response.header("connection")),
-            ("HTTP/1.0", Some("keep-alive"))
-        );
+        assert_eq!((response.version(), response.header("connection")), ("HTTP/1.0", Some("keep-alive")));
     }
     old.send("GET /nodecheck HTTP/1.0\r\n\r\n");
-    assert!(old.read_to_close().ends_with(b"OK"));
+    assert!(old.read_to_close().ends_with("OK"));
 }
 
 #[test]
@@ -53,7 +52,7 @@ fn a_client_that_has_finished_sending_still_gets_its_answer() {
     let mut client = server.connect();
     client.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n");
     client.finish_sending();
-    assert!(client.read_to_close().ends_with(b"OK"));
+    assert!(client.read_to_close().ends_with("OK"));
 }
 
 #[test]
@@ -84,7 +83,7 @@ fn what_follows_the_last_request_does_not_cost_its_answer() {
     for _ in 0..20 {
         let mut client = server.connect();
         client.send(&request);
-        assert!(client.read_to_close().ends_with(b"OK"));
+        assert!(client.read_to_close().ends_with("OK"));
     }
 }
 
@@ -111,12 +110,12 @@ fn heads_are_limited() {
         let mut client = server.connect();
         client.send(&request);
         client.finish_sending();
-        let response = Response::parse(&client.read_to_close());
+        let response = client.last_response();
         assert_eq!(response.status, 431, "{}", &request[..20]);
     }
     let mut fits = server.connect();
     fits.send(format!("GET /nodecheck HTTP/1.0\r\nX: {}\r\n\r\n", "a".repeat(8000)));
-    assert!(fits.read_to_close().ends_with(b"OK"));
+    assert!(fits.read_to_close().ends_with("OK"));
 }
 
 #[test]
@@ -143,7 +142,7 @@ fn garbage_ends_its_own_connection_and_no_other() {
         let mut client = server.connect();
         client.send(bytes);
         client.finish_sending();
-        let answer = String::from_utf8(client.read_to_close()).unwrap();
+        let answer = client.read_to_close();
         let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 ");
         assert!(refused || answer.is_empty(), "{bytes:?}: {answer}");
         assert_eq!(witness.ask("/nodecheck").body, "OK");
@@ -199,6 +198,10 @@ fn metric(client: &mut Client, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+fn until_connections(observer: &mut Client, count: u64) {
+    until("connections", || (metric(observer, "nodegate_connections") == count).then_some(()));
+}
+
 #[test]
 fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
     let (gate, scenario) = gated();
@@ -206,9 +209,9 @@ fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
     let mut observer = server.connect();
     let mut busy = server.connect();
     busy.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
-    assert!(eventually(|| metric(&mut observer, "nodegate_connections") == 2));
+    until_connections(&mut observer, 2);
     let mut silent = server.connect();
-    assert!(eventually(|| metric(&mut observer, "nodegate_connections") == 3));
+    until_connections(&mut observer, 3);
     let mut kept = server.connect();
     assert_eq!(kept.ask("/nodecheck").body, "OK");
     assert_eq!(metric(&mut observer, "nodegate_connections"), 4);
@@ -219,11 +222,7 @@ fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
     assert_eq!(kept.ask("/nodecheck").body, "OK");
     assert_eq!(metric(&mut observer, "nodegate_connections_evicted_total"), 1);
     gate.0.add_permits(1);
-    assert_eq!(
-        Response::parse(&busy.read_to_close()).status,
-        503,
-        "the busy one is older than all and was left alone"
-    );
+    assert_eq!(busy.last_response().status, 503, "the busy one is older than all and was left alone");
 }
 
 #[test]
@@ -238,9 +237,9 @@ fn a_quarter_of_the_places_may_wait() {
     };
     let clients: Vec<Client> = (0..5).map(|_| ask()).collect();
     let answered = || clients.iter().filter(|client| client.0.peek(&mut [0]).is_ok()).count();
-    assert!(eventually(|| answered() == 3), "two of eight places may wait");
+    until("all but two to be answered: two of eight places may wait", || (answered() == 3).then_some(()));
     gate.0.add_permits(1);
-    assert!(eventually(|| answered() == 5));
+    until("all to be answered", || (answered() == 5).then_some(()));
 }
 
 #[test]
@@ -256,8 +255,8 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
 /// Never in the way of a test on a slow machine.
 const PATIENT: Limits = Limits {
     connections: 1024,
-    header_timeout: DEADLINE,
-    idle_timeout: DEADLINE,
+    header_timeout: PATIENCE,
+    idle_timeout: PATIENCE,
     drain_timeout: Duration::from_mins(1),
 };
 
@@ -269,9 +268,9 @@ fn a_shutdown_lets_requests_finish_and_tells_kept_connections_to_close() {
     assert_eq!(kept.ask("/readyz").status, 200);
     let mut busy = server.connect();
     busy.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(eventually(|| metric(&mut kept, "nodegate_connections") == 2));
+    until_connections(&mut kept, 2);
     server.stop();
-    assert!(eventually(|| std::net::TcpStream::connect(server.address).is_err()), "no new connections");
+    until("new connections to be refused", || std::net::TcpStream::connect(server.address).err());
     let last = kept.ask("/readyz");
     assert_eq!((last.status, last.header("connection")), (503, Some("close")));
     assert!(kept.is_closed());
@@ -287,7 +286,7 @@ fn a_shutdown_takes_what_the_kernel_has_accepted_already() {
     server.stop();
     for client in &mut clients {
         client.send("GET /nodecheck HTTP/1.0\r\n\r\n");
-        assert!(client.read_to_close().ends_with(b"OK"));
+        assert!(client.read_to_close().ends_with("OK"));
     }
     assert!(server.ended());
 }
@@ -339,8 +338,8 @@ fn a_client_that_never_reads_its_answers_is_closed_like_an_idle_one() {
     let connections = || metric(&mut server.connect(), "nodegate_connections");
     go_on();
     assert_eq!(connections(), 2, "with the one that asks for the number");
-    assert!(eventually(|| {
+    until("the deaf one to be closed", || {
         go_on();
-        connections() == 1
-    }));
+        (connections() == 1).then_some(())
+    });
 }

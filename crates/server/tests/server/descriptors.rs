@@ -1,6 +1,7 @@
 //! Out of file descriptors. The limit is the process's, so that this has a process of its own.
 
-use crate::scenario::{HangingChecks, Scenario, eventually};
+use crate::scenario::{HangingChecks, Scenario};
+use nodegate_testbed::waiting::until;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::env::current_exe;
 use std::fs::File;
@@ -35,14 +36,13 @@ fn in_a_process_of_its_own() {
 
     // Now there is no idle connection left to close, only a descriptor to wait for.
     waits.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(
-        eventually(|| hangs.started.load(Ordering::SeqCst)),
-        "until its request is read it is an idle one"
-    );
+    until("its request to be read: before that it is an idle one", || {
+        hangs.started.load(Ordering::SeqCst).then_some(())
+    });
     drop(idle);
     let mut late = server.connect();
     late.send("GET /nodecheck HTTP/1.0\r\n\r\n");
     drop(hoard);
-    assert!(late.read_to_close().ends_with(b"OK"));
+    assert!(late.read_to_close().ends_with("OK"));
     assert_eq!(waits.response().status, 503);
 }

@@ -1,8 +1,6 @@
 //! Every route, as a load balancer, a kubelet, a Prometheus and a person see it.
 
-use crate::scenario::{
-    HangingChecks, PAST, Response, Running, Scenario, cordoned, facts, local_result, ready,
-};
+use crate::scenario::{HangingChecks, PAST, Running, Scenario, cordoned, facts, local_result, ready};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome, Reason};
 use nodegate_server::Activate;
@@ -143,12 +141,12 @@ fn haproxys_default_check_sees_the_node() {
     let ask = |line: &str| {
         let mut client = server.connect();
         client.send(format!("{line}\r\n\r\n"));
-        Response::parse(&client.read_to_close())
+        client.last_response()
     };
     for line in ["OPTIONS / HTTP/1.0", "OPTIONS * HTTP/1.0"] {
         let response = ask(line);
         assert_eq!((response.status, response.body.as_str()), (200, READY), "{line}");
-        assert_eq!(response.version, "HTTP/1.0");
+        assert_eq!(response.version(), "HTTP/1.0");
     }
     server.set_node(cordoned());
     assert_eq!(ask("OPTIONS / HTTP/1.0").status, 503);
@@ -311,7 +309,7 @@ fn a_hanging_start_is_given_up_and_delays_nobody_else() {
     let mut waiting = server.connect();
     waiting.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
     assert_eq!(server.get("/health").status, 200);
-    let response = Response::parse(&waiting.read_to_close());
+    let response = waiting.last_response();
     assert_eq!(response.status, 503);
     assert!(response.body.contains(nodegate_readiness::state::NO_RECENT_RESULT), "{}", response.body);
 }

@@ -7,6 +7,8 @@ use nodegate_readiness::{
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
 };
+use nodegate_testbed::http::{self, Reply};
+use nodegate_testbed::waiting::until;
 use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -17,15 +19,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Far more than anything here takes; a test that needs it has failed.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-
 /// How old the timeline is when a test begins.
 pub(crate) const PAST: Duration = Duration::from_hours(1);
 
 pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
     let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
-    NodeFacts { resource_version: "7".to_owned(), conditions: vec![condition], ..NodeFacts::default() }
+    NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
 }
 
 pub(crate) fn ready() -> NodeFacts {
@@ -169,18 +168,18 @@ impl Running {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        Client::new(TcpStream::connect(self.address).unwrap())
+        Client(http::connect(self.address).unwrap())
     }
 
     /// One request on a connection of its own.
-    pub(crate) fn get(&self, target: &str) -> Response {
+    pub(crate) fn get(&self, target: &str) -> Reply {
         self.request("GET", target)
     }
 
-    pub(crate) fn request(&self, method: &str, target: &str) -> Response {
+    pub(crate) fn request(&self, method: &str, target: &str) -> Reply {
         let mut client = self.connect();
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-        Response::parse(&client.read_to_close())
+        client.last_response()
     }
 
     /// Starts the shutdown.
@@ -188,23 +187,11 @@ impl Running {
         drop(self.stop.take());
     }
 
-    /// Waits until the server has ended; false after the deadline.
+    /// Waits until the server has ended; whether in order.
     pub(crate) fn ended(&mut self) -> bool {
-        eventually(|| self.thread.as_ref().is_none_or(JoinHandle::is_finished))
-            && self.thread.take().is_none_or(|thread| thread.join().is_ok())
+        until("the server to end", || self.thread.as_ref().is_none_or(JoinHandle::is_finished).then_some(()));
+        self.thread.take().is_none_or(|thread| thread.join().is_ok())
     }
-}
-
-/// Asks again and again until it is so, or the deadline is over.
-pub(crate) fn eventually(mut so: impl FnMut() -> bool) -> bool {
-    let deadline = nodegate_clock::now() + DEADLINE;
-    while !so() {
-        if nodegate_clock::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    true
 }
 
 /// Checks whose start never comes back.
@@ -233,12 +220,6 @@ pub(crate) fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
-    fn new(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        Self(stream)
-    }
-
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
@@ -248,10 +229,16 @@ impl Client {
     }
 
     /// Everything until the server closes. A reset or a timeout fails the test.
-    pub(crate) fn read_to_close(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.0.read_to_end(&mut bytes).expect("the server closes cleanly");
-        bytes
+    pub(crate) fn read_to_close(&mut self) -> String {
+        let mut text = String::new();
+        self.0.read_to_string(&mut text).expect("the server closes cleanly");
+        text
+    }
+
+    /// The last answer, after which the server closes.
+    pub(crate) fn last_response(&mut self) -> Reply {
+        let text = self.read_to_close();
+        Reply::parse(&text).unwrap_or_else(|| panic!("no answer: {text:?}"))
     }
 
     /// Whether the server closes, cleanly or not, without a further byte.
@@ -262,51 +249,13 @@ impl Client {
         }
     }
 
-    /// One response of a kept connection.
-    pub(crate) fn response(&mut self) -> Response {
-        let mut bytes = Vec::new();
-        let mut byte = [0];
-        while !bytes.ends_with(b"\r\n\r\n") {
-            self.0.read_exact(&mut byte).expect("a whole head");
-            bytes.push(byte[0]);
-        }
-        let length = Response::parse(&bytes).header("content-length").map_or(0, |text| text.parse().unwrap());
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).expect("a whole body");
-        bytes.extend(body);
-        Response::parse(&bytes)
+    /// One answer on a kept connection.
+    pub(crate) fn response(&mut self) -> Reply {
+        http::read_answer(&mut self.0).unwrap().expect("an answer")
     }
 
-    pub(crate) fn ask(&mut self, target: &str) -> Response {
+    pub(crate) fn ask(&mut self, target: &str) -> Reply {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nUser-Agent: test\r\n\r\n"));
         self.response()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) version: String,
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: String,
-}
-
-impl Response {
-    pub(crate) fn parse(bytes: &[u8]) -> Self {
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no whole head: {text:?}"));
-        let mut lines = head.lines();
-        let (version, rest) = lines.next().unwrap().split_once(' ').unwrap();
-        let headers = lines.map(|line| line.split_once(": ").unwrap());
-        Self {
-            version: version.to_owned(),
-            status: rest[..3].parse().unwrap(),
-            headers: headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect(),
-            body: body.to_owned(),
-        }
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
