@@ -1,30 +1,22 @@
-//! Follows one object: a reflector on a field selector, begun anew after every fault.
-//!
-//! Every fault is answered in the same way: drop everything, wait with jitter, start over with fresh credentials, a
-//! fresh connection and a fresh list. What is held stays until the new list is complete.
+//! Follows one list: a reflector, begun anew after every fault. What is held stays until the new list is complete.
 
-use crate::backoff::Backoff;
+use crate::NodeWatch;
+use crate::first_list::FirstList;
+use crate::followed::{Followed, OwnLease, OwnNode, ServiceSlices};
 use crate::guard::{BOOKMARK_OVERDUE, Shared};
-use crate::held::Held;
-use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
-use crate::progress::Progress;
-use crate::proof::{Proof, StreamLife};
+use crate::objects::Watched;
+use crate::proof::Proof;
 use crate::pulse::Pulse;
-use crate::reason::Reason;
 use crate::stream::Stream;
-use crate::{NodeWatch, client};
-use futures::{TryStreamExt, future};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::{WatchStreamExt, reflector};
-use kube::{Api, Client};
-use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
-use std::cell::RefCell;
-use std::error::Error as StdError;
-use std::pin::pin;
+use kube::Client;
+use kube::runtime::reflector;
+use kube::runtime::watcher::Event;
+use nodegate_kube_follow::{Backoff, Ended, Reason, Session, StaticCredentials, connect};
+use nodegate_readiness::ServiceName;
+use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
-use tokio::time::Instant;
 
 /// A first list that takes longer is given up; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,138 +28,80 @@ const LASTING: Duration = Duration::from_secs(5);
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 200..=900;
 /// How long a forbidden Lease or Service is left alone.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
-/// The label by which slices name their Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// How a session ended.
-struct Ended {
-    reason: Reason,
-    detail: String,
-    lasted: Duration,
-}
-
-/// Follows the own Node, forever. Each attempt makes a client, which the others share once it has a connection: whoever
-/// asked on it any sooner would open a second one, and a thousand agents that come back together would come back twice.
+/// Follows the own Node, forever. Each attempt makes a client, which the others share.
 pub(crate) async fn node(
     watch: &NodeWatch,
     proof: Arc<Proof>,
-    progress: &Progress,
-    share: Sender<Option<Client>>,
+    no_client: impl Fn(),
+    first_list: FirstList,
+    shared: Sender<Option<Client>>,
 ) {
-    let now = || watch.timeline.at(nodegate_clock::now());
-    let connecting = RefCell::new(None);
-    let connected = || {
-        if let Some(client) = connecting.take() {
-            share.send_replace(Some(client));
-        }
-    };
-    let changed = |nodes: &[Arc<WatchedNode>]| {
-        let node = nodes.first();
-        proof.hold(node.map_or(Held::Absent, |node| node.held()));
-        let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        watch.board.set_node(facts, now(), nodegate_clock::wall());
-    };
-    let synced = || {
-        progress.node_synced();
-        connected();
-    };
-    let mut follower = Follower::new(watch, proof.clone(), Stream::Node, "nodes", changed);
-    let own = own_name(watch);
+    let node =
+        OwnNode { watch, proof: &proof, first_list: Some(first_list), shared: &shared, connecting: None };
+    let mut follower = Follower::new(watch, proof.clone(), node);
     loop {
         let pulse = Pulse { proof: proof.clone(), metrics: watch.metrics.clone() };
         let client = match proof.take_move() {
             Some(client) => Ok(client),
-            None => client::build(pulse).await,
+            None => connect::<StaticCredentials>(pulse).await,
         };
         let ended = match client {
             Ok(client) => {
-                connecting.replace(Some(client.clone()));
-                follower.session(Api::all(client), own.clone(), &synced, future::pending()).await
+                follower.followed.connecting = Some(client.clone());
+                follower.session(client, future::pending()).await
             }
             Err(error) => {
-                progress.no_client();
-                Ended { reason: Reason::NoClient, detail: error.to_string(), lasted: Duration::ZERO }
+                no_client();
+                Ended::before_it_began(Reason::NoClient, error.to_string())
             }
         };
         match ended.reason {
             // It answered: what is refused to the Node's follower may be granted to the others, who stay where they are.
-            Reason::Forbidden if share.borrow().is_none() => connected(),
+            Reason::Forbidden if shared.borrow().is_none() => follower.followed.share(),
             Reason::Forbidden => {}
             // On the old client the others would open a connection of their own.
-            _ => drop(share.send_replace(None)),
+            _ => drop(shared.send_replace(None)),
         }
         follower.rest(&ended).await;
     }
 }
 
-/// Follows the node's Lease, forever: its renewals are a heartbeat that costs no request.
+/// Follows the node's Lease, forever.
 pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
-    let follower = Follower::new(watch, proof, Stream::Lease, "leases", |_: &[Arc<WatchedLease>]| {});
-    let api = |client| Api::namespaced(client, LEASE_NAMESPACE);
-    follower.follow(shared, api, &own_name(watch), &|| {}).await;
+    Follower::new(watch, proof, OwnLease { watch }).follow(shared).await;
 }
 
 /// Follows the `EndpointSlices` of a Service, forever.
 pub(crate) async fn service(
     watch: &NodeWatch,
     proof: Arc<Proof>,
-    progress: &Progress,
+    first_list: FirstList,
     shared: Shared,
-    index: usize,
-    name: &ServiceName,
+    (index, name): (usize, &ServiceName),
 ) {
-    let changed = |slices: &[Arc<WatchedSlice>]| {
-        let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&watch.node_name)).collect();
-        let facts = ServiceFacts::count(&slices, &watch.node_name);
-        let now = watch.timeline.at(nodegate_clock::now());
-        watch.board.set_service(index, &facts, now, nodegate_clock::wall());
-    };
-    let stream = Stream::Service(index);
-    let follower = Follower::new(watch, proof, stream, "endpointslices", changed);
-    let api = |client| Api::namespaced(client::tagged(client, stream), name.namespace());
-    let selected = watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", name.name()));
-    // A Service that can't be watched holds nobody up.
-    follower.follow(shared, api, &selected, &|| progress.service_settled(index)).await;
+    let slices = ServiceSlices { watch, index, name, first_list: Some(first_list) };
+    Follower::new(watch, proof, slices).follow(shared).await;
 }
 
-/// Selects the object with the node's own name.
-fn own_name(watch: &NodeWatch) -> watcher::Config {
-    watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
-}
-
-struct Follower<'a, Changed> {
+struct Follower<'a, F> {
     watch: &'a NodeWatch,
     proof: Arc<Proof>,
     stream: Stream,
-    resource: &'static str,
-    changed: Changed,
+    followed: F,
     backoff: Backoff,
     /// What has been said of this row of faults.
     told: Vec<Reason>,
 }
 
-impl<'a, Changed> Follower<'a, Changed> {
-    fn new(
-        watch: &'a NodeWatch,
-        proof: Arc<Proof>,
-        stream: Stream,
-        resource: &'static str,
-        changed: Changed,
-    ) -> Self {
-        Self { watch, proof, stream, resource, changed, backoff: Backoff::new(), told: Vec::new() }
+impl<'a, F: Followed> Follower<'a, F> {
+    fn new(watch: &'a NodeWatch, proof: Arc<Proof>, followed: F) -> Self {
+        let stream = followed.stream();
+        Self { watch, proof, stream, followed, backoff: Backoff::new(), told: Vec::new() }
     }
 
     /// Follows on the shared client, forever, and moves to each new one.
-    async fn follow<K>(
-        mut self,
-        mut shared: Shared,
-        api: impl Fn(Client) -> Api<K>,
-        selected: &watcher::Config,
-        settled: &impl Fn(),
-    ) where
-        K: Watched,
-        Changed: Fn(&[Arc<K>]),
-    {
+    async fn follow(mut self, mut shared: Shared) {
         loop {
             // The sender lives as long as this: both are parts of one future.
             let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {
@@ -176,9 +110,9 @@ impl<'a, Changed> Follower<'a, Changed> {
             let moved = async {
                 let _ = shared.changed().await;
             };
-            let ended = self.session(api(client), selected.clone(), settled, moved).await;
+            let ended = self.session(client, moved).await;
             if ended.reason != Reason::Moved {
-                settled();
+                self.followed.settled();
                 self.rest(&ended).await;
             }
         }
@@ -186,7 +120,7 @@ impl<'a, Changed> Follower<'a, Changed> {
 
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &Ended) {
-        self.watch.metrics.restart(self.resource, ended.reason.as_str());
+        self.watch.metrics.restart(F::RESOURCE, ended.reason.as_str());
         if ended.lasted > LASTING {
             self.backoff.reset();
         }
@@ -206,35 +140,10 @@ impl<'a, Changed> Follower<'a, Changed> {
         tokio::time::sleep(wait).await;
     }
 
-    fn life(&self) -> Option<&StreamLife> {
-        self.proof.life(self.stream)
-    }
-
-    /// Waits until the stream is to be dropped, whatever it says itself.
-    async fn condemned(&self) {
-        let Some(life) = self.life() else { return future::pending().await };
-        let Stream::Service(_) = self.stream else { return life.replace.notified().await };
-        // The guard asks for the Node only; here a missing bookmark has to be enough.
-        let overdue = async {
-            loop {
-                let heard = life.last_bytes().unwrap_or_default();
-                let left = BOOKMARK_OVERDUE.saturating_sub(self.proof.now().since(heard));
-                if left.is_zero() && life.is_open() {
-                    return;
-                }
-                tokio::time::sleep(left.max(Duration::from_secs(1))).await;
-            }
-        };
-        tokio::select! {
-            () = life.replace.notified() => {}
-            () = overdue => {}
-        }
-    }
-
     /// The first fault of a row is news, and so is each other kind: an API server that was restarted may come back without
     /// our rights. The rest are details.
     fn log(&self, ended: &Ended, wait: Duration) {
-        let (resource, reason, retry_ms) = (self.resource, ended.reason.as_str(), wait.as_millis());
+        let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.as_str(), wait.as_millis());
         let error = &ended.detail;
         match (self.stream, ended.reason) {
             _ if self.told.contains(&ended.reason) => {
@@ -262,103 +171,92 @@ impl<'a, Changed> Follower<'a, Changed> {
         }
     }
 
-    /// Lists and watches until something goes wrong, or `moved` is done. What was listed is `settled` then.
-    async fn session<K>(
-        &mut self,
-        api: Api<K>,
-        selected: watcher::Config,
-        settled: &impl Fn(),
-        moved: impl Future<Output = ()>,
-    ) -> Ended
-    where
-        K: Watched,
-        Changed: Fn(&[Arc<K>]),
-    {
-        if let Some(life) = self.life() {
+    /// Lists and watches until something goes wrong, or `moved` is done.
+    async fn session(&mut self, client: Client, moved: impl Future<Output = ()>) -> Ended {
+        if let Some(life) = self.proof.life(self.stream) {
             life.begin();
         }
         let asked_at = self.proof.now();
-        let began = Instant::now();
-        let ended = |reason, detail: String| Ended { reason, detail, lasted: began.elapsed() };
-        let config = selected.timeout(fastrand::u32(WATCH_SECONDS));
-        let (store, writer) = reflector::store();
-        let node_name = self.watch.node_name.clone();
-        let events = watcher(api, config).modify(|object: &mut K| object.trim(&node_name));
-        let mut events = pin!(events.reflect(writer));
-        let mut moved = pin!(moved);
-        let mut synced = false;
-        loop {
-            let event = tokio::select! {
+        let session = Session {
+            api: self.followed.api(client),
+            config: self.followed.selected().timeout(fastrand::u32(WATCH_SECONDS)),
+            list_within: SYNC_TIMEOUT,
+        };
+        let proof = self.proof.clone();
+        let condemned = condemned(&proof, self.stream);
+        let stop = async {
+            tokio::select! {
                 // A replacement also takes the client away; whoever saw that first would be told of the replacement once more.
                 biased;
-                () = self.condemned() => {
-                    return ended(Reason::Deaf, "the watch has missed a change or has gone silent".to_owned());
-                }
-                () = &mut moved => return ended(Reason::Moved, String::new()),
-                event = events.try_next() => event,
-                () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
-                    return ended(Reason::Timeout, "the first list took too long".to_owned());
-                }
-            };
-            match event {
-                Ok(Some(event)) => {
-                    if self.take(&event, &store, asked_at) && !std::mem::replace(&mut synced, true) {
-                        settled();
+                () = condemned => (Reason::Deaf, "the watch has missed a change or has gone silent".to_owned()),
+                () = moved => (Reason::Moved, String::new()),
+            }
+        };
+        let (store, mut writer) = reflector::store();
+        session
+            .run(stop, |event: Event<F::Object>| {
+                let event = event.modify(|object| object.trim(&self.watch.node_name));
+                writer.apply_watcher_event(&event);
+                self.count(&event);
+                match event {
+                    Event::Init | Event::InitApply(_) => {}
+                    // The truth first, and then that it may be believed.
+                    Event::Apply(_) | Event::Delete(_) => {
+                        self.followed.changed(&store.state());
+                        self.proof.event(self.stream);
+                    }
+                    Event::InitDone => {
+                        self.followed.changed(&store.state());
+                        self.proof.listed(self.stream, asked_at);
+                        self.followed.settled();
+                        self.watching_again();
                     }
                 }
-                Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
-                Err(error) => return ended(Reason::of(&error), detail(&error)),
-            }
-        }
+            })
+            .await
     }
 
-    /// Takes one event; says whether the object is known from now on.
-    fn take<K>(&mut self, event: &Event<K>, store: &reflector::Store<K>, asked_at: Moment) -> bool
-    where
-        K: Watched,
-        Changed: Fn(&[Arc<K>]),
-    {
+    fn count(&self, event: &Event<F::Object>) {
         let kind = match event {
-            Event::Init => return false,
-            Event::InitApply(_) => {
-                self.watch.metrics.event(self.resource, "init", self.watch.timeline);
-                return false;
-            }
-            Event::InitDone => None,
-            Event::Apply(_) => Some("apply"),
-            Event::Delete(_) => Some("delete"),
+            Event::Init | Event::InitDone => return,
+            Event::InitApply(_) => "init",
+            Event::Apply(_) => "apply",
+            Event::Delete(_) => "delete",
         };
-        if let Some(kind) = kind {
-            self.watch.metrics.event(self.resource, kind, self.watch.timeline);
-        } else if !self.told.is_empty() {
-            self.told.clear();
-            if self.stream == Stream::Lease {
-                tracing::debug!(resource = self.resource, "watching again");
-            } else {
-                tracing::info!(resource = self.resource, "watching again");
-            }
+        self.watch.metrics.event(F::RESOURCE, kind, self.watch.timeline);
+    }
+
+    fn watching_again(&mut self) {
+        if self.told.is_empty() {
+            return;
         }
-        (self.changed)(&store.state());
-        // The truth first, and then that it may be believed.
-        if kind.is_some() {
-            self.proof.event(self.stream);
+        self.told.clear();
+        let resource = F::RESOURCE;
+        if self.stream == Stream::Lease {
+            tracing::debug!(resource, "watching again");
         } else {
-            self.proof.listed(self.stream, asked_at);
+            tracing::info!(resource, "watching again");
         }
-        true
     }
 }
 
-/// The error with its causes, each said once.
-fn detail(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+/// Waits until the stream is to be dropped, whatever it says itself.
+async fn condemned(proof: &Proof, stream: Stream) {
+    let Some(life) = proof.life(stream) else { return future::pending().await };
+    let Stream::Service(_) = stream else { return life.replace.notified().await };
+    // The guard asks for the Node only; here a missing bookmark has to be enough.
+    let overdue = async {
+        loop {
+            let heard = life.last_bytes().unwrap_or_default();
+            let left = BOOKMARK_OVERDUE.saturating_sub(proof.now().since(heard));
+            if left.is_zero() && life.is_open() {
+                return;
+            }
+            tokio::time::sleep(left.max(Duration::from_secs(1))).await;
         }
-        next = cause.source();
+    };
+    tokio::select! {
+        () = life.replace.notified() => {}
+        () = overdue => {}
     }
-    text
 }

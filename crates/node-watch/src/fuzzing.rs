@@ -1,47 +1,13 @@
-//! What the fuzz targets reach: the bytes of an API server on their way to the core's words, through kube's client and
-//! the layer that looks at every byte.
+//! What the fuzz targets reach: the bytes of an API server on their way to the core's words.
 
-use crate::ear::{Ear, OneStream};
-use crate::hearing::HearingService;
-use crate::lines::LineScanner;
 use crate::objects::{Watched, WatchedNode, WatchedSlice};
 use bytes::Bytes;
-use futures::{StreamExt, stream};
-use http::{Request, Response};
-use http_body::Frame;
-use http_body_util::StreamBody;
+use futures::StreamExt;
+use kube::Error;
 use kube::api::{Api, WatchEvent, WatchParams};
-use kube::client::Body;
-use kube::{Client, Error};
+use nodegate_kube_follow::fuzzing::client;
+pub use nodegate_kube_follow::fuzzing::scan;
 use nodegate_readiness::{EndpointSlice, NodeFacts};
-use std::convert::Infallible;
-use std::sync::Arc;
-use tower::BoxError;
-
-struct Deaf;
-
-impl Ear for Deaf {
-    fn accepted(&self) {}
-    fn heard(&self) {}
-    fn closed(&self) {}
-    fn answered(&self, _verb: &'static str, _code: Option<u16>) {}
-}
-
-/// A client whose API server answers everything with these chunks.
-fn client(chunks: Vec<Bytes>) -> Client {
-    let answer = move |_: Request<Body>| {
-        let frames = chunks.clone().into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
-        let response = Response::new(StreamBody::new(stream::iter(frames)));
-        async move { Ok::<_, BoxError>(response) }
-    };
-    Client::new(HearingService::new(tower::service_fn(answer), OneStream::new(Arc::new(Deaf))), "default")
-}
-
-/// Whether every line in these chunks is whole and bounded.
-pub fn scan(chunks: &[&[u8]]) -> bool {
-    let mut scanner = LineScanner::default();
-    chunks.iter().all(|chunk| scanner.feed(chunk).is_ok())
-}
 
 /// The facts of a Node that the API server answered a GET with.
 pub async fn node(body: Bytes) -> Result<NodeFacts, Error> {

@@ -1,13 +1,13 @@
 //! Asks the API server when the streams have gone silent, and has a deaf watch replaced.
 
-use crate::backoff::Backoff;
+use crate::NodeWatch;
 use crate::held::{Finding, Held};
 use crate::objects::WatchedNode;
 use crate::proof::Proof;
 use crate::pulse::Pulse;
-use crate::{NodeWatch, client};
 use kube::api::GetParams;
 use kube::{Api, Client};
+use nodegate_kube_follow::{Backoff, StaticCredentials, connect};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::sync::Arc;
@@ -199,7 +199,9 @@ impl Guard<'_> {
         let ask = async {
             let client = match client {
                 Some(client) => client,
-                None => client::build(pulse).await.map_err(|error| Refused::Unheard(error.to_string()))?,
+                None => connect::<StaticCredentials>(pulse)
+                    .await
+                    .map_err(|error| Refused::Unheard(error.to_string()))?,
             };
             let api = Api::<WatchedNode>::all(client.clone());
             match api.get_metadata_with(&self.watch.node_name, &GetParams::default()).await {
@@ -221,7 +223,7 @@ impl Guard<'_> {
         let lease = &self.proof.lease;
         let overdue = self.ask_after.max(LEASE_OVERDUE);
         let silent = lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
-        if !(lease.is_open() && lease.last_event().is_some() && silent) {
+        if !(lease.is_open() && lease.had_event() && silent) {
             self.replacement_gap = FIRST_REPLACEMENT_GAP;
         } else if now >= self.next_replacement {
             tracing::debug!("the node's Lease is no longer renewed or no longer heard: watching anew");

@@ -5,38 +5,25 @@
 //! Service. Only this crate knows Kubernetes' client; what it learns
 //! goes to the [`Board`] in the core's words.
 
-mod backoff;
-mod client;
-mod credentials;
-mod ear;
+mod first_list;
 mod follow;
+mod followed;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod guard;
-mod hearing;
 mod held;
-mod lines;
 mod metrics;
 mod objects;
-mod progress;
 mod proof;
 mod pulse;
-mod reason;
-mod resolver;
 mod stream;
-mod tls;
 
-pub use backoff::Backoff;
-pub use client::{ClientError, connect};
-pub use credentials::CredentialError;
-pub use ear::Ear;
 pub use metrics::WatchMetrics;
 pub use objects::node_facts;
-pub use tls::TlsError;
 
+use first_list::FirstList;
 use futures::future::join_all;
 use nodegate_readiness::{Board, Liveness, Timeline};
-use progress::Progress;
 use proof::Proof;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,15 +61,26 @@ impl NodeWatch {
     /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let proof = Arc::new(Proof::new(self.board.clone(), self.timeline));
-        let progress = Progress::new(startup, proof.services.len());
+        let first_list = FirstList::new(startup.clone());
+        let no_client = || {
+            startup.send_if_modified(|at| {
+                *at == Startup::Connecting && {
+                    *at = Startup::NoClient;
+                    true
+                }
+            });
+        };
         let (share, shared) = watch::channel(None);
-        let node = follow::node(&self, proof.clone(), &progress, share);
         let lease = follow::lease(&self, proof.clone(), shared.clone());
         let guard = guard::run(&self, proof.clone(), shared.clone());
-        let services = self.board.catalog().services().enumerate();
-        let services = services.map(|(index, name)| {
-            follow::service(&self, proof.clone(), &progress, shared.clone(), index, name)
-        });
+        let services: Vec<_> = self
+            .board
+            .catalog()
+            .services()
+            .enumerate()
+            .map(|service| follow::service(&self, proof.clone(), first_list.clone(), shared.clone(), service))
+            .collect();
+        let node = follow::node(&self, proof, no_client, first_list, share);
         tokio::join!(node, lease, guard, join_all(services));
     }
 }

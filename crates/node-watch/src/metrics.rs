@@ -1,6 +1,6 @@
 //! What is counted of the watches.
 
-use crate::reason::Reason;
+use nodegate_kube_follow::Reason;
 use nodegate_readiness::{AtomicMoment, Timeline};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};

@@ -102,7 +102,6 @@ impl WatchedNode {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
         NodeFacts {
-            resource_version: self.metadata.resource_version.clone().unwrap_or_default(),
             conditions: conditions.map(ApiCondition::to_condition).collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             deleting: self.metadata.deletion_timestamp.is_some(),
@@ -247,7 +246,6 @@ mod tests {
         assert!(facts.unschedulable && facts.deleting);
         assert!(facts.taints.contains("k") && facts.labels.contains("a"));
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
-        assert_eq!(facts.resource_version, "7");
     }
 
     #[test]

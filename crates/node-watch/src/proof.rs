@@ -43,9 +43,8 @@ pub(crate) struct StreamLife {
     /// Whether a consistent read has shown that this watch's server is in touch with etcd. Without one, what a watch tells
     /// may be old: one that is resumed on a server that is cut off is told again what happened before.
     vouched: AtomicBool,
-    ended_early: AtomicBool,
     last_bytes: AtomicMoment,
-    last_event: AtomicMoment,
+    had_event: AtomicBool,
     /// Tells the follower to drop the stream and begin anew.
     pub(crate) replace: Notify,
 }
@@ -61,28 +60,22 @@ impl StreamLife {
         self.last_bytes.get()
     }
 
-    /// When an object last came.
-    pub(crate) fn last_event(&self) -> Option<Moment> {
-        self.last_event.get()
+    /// Whether an object ever came after a list.
+    pub(crate) fn had_event(&self) -> bool {
+        self.had_event.load(Ordering::Relaxed)
     }
 
     /// A follower starts over; what came before no longer counts.
     pub(crate) fn begin(&self) {
-        self.closed(false);
+        self.closed();
         // What was meant for the last watch.
         let _ = self.replace.notified().now_or_never();
     }
 
-    /// The watch ended, for whatever reason, perhaps right after it had been accepted.
-    pub(crate) fn closed(&self, early: bool) {
+    /// The watch ended, for whatever reason.
+    pub(crate) fn closed(&self) {
         self.open.store(false, Ordering::Relaxed);
         self.vouched.store(false, Ordering::Relaxed);
-        self.ended_early.store(early, Ordering::Relaxed);
-    }
-
-    /// Whether the last watch ended early; asked once.
-    pub(crate) fn take_ended_early(&self) -> bool {
-        self.ended_early.swap(false, Ordering::Relaxed)
     }
 
     fn vouch(&self) {
@@ -146,7 +139,7 @@ impl Proof {
     pub(crate) fn event(&self, stream: Stream) {
         let now = self.now();
         let Some(life) = self.life(stream) else { return };
-        life.last_event.advance(now);
+        life.had_event.store(true, Ordering::Relaxed);
         match stream {
             Stream::Node if life.is_vouched() && !self.is_stale(now) => {
                 self.prove_node(now);
@@ -302,7 +295,7 @@ mod tests {
         proof.bytes(&proof.node);
         assert!(age() >= STALE_AFTER / 2, "bytes are no proof");
         // Resumed: what comes may be what happened before.
-        proof.node.closed(false);
+        proof.node.closed();
         opens(Stream::Node);
         proof.event(Stream::Node);
         assert!(age() >= STALE_AFTER / 2, "replay is no proof");

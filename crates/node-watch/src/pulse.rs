@@ -1,10 +1,10 @@
 //! Who keeps books of what is heard of the agent's streams.
 
-use crate::hearing::Listener;
 use crate::metrics::WatchMetrics;
-use crate::proof::{Proof, StreamLife};
+use crate::proof::Proof;
 use crate::stream::Stream;
 use http::request::Parts;
+use nodegate_kube_follow::WatchObserver;
 use std::sync::Arc;
 
 /// Tells the proof and the counters.
@@ -14,7 +14,7 @@ pub(crate) struct Pulse {
     pub(crate) metrics: Arc<WatchMetrics>,
 }
 
-impl Listener for Pulse {
+impl WatchObserver for Pulse {
     type Stream = Stream;
 
     fn stream(&self, request: &Parts) -> Option<Stream> {
@@ -33,14 +33,10 @@ impl Listener for Pulse {
         }
     }
 
-    fn closed(&self, stream: Stream, early: bool) {
+    fn closed(&self, stream: Stream) {
         if let Some(life) = self.proof.life(stream) {
-            life.closed(early);
+            life.closed();
         }
-    }
-
-    fn take_ended_early(&self, stream: Stream) -> bool {
-        self.proof.life(stream).is_some_and(StreamLife::take_ended_early)
     }
 
     fn answered(&self, verb: &'static str, code: Option<u16>) {

@@ -19,8 +19,6 @@ pub enum Node {
 /// The part of a Node that readiness depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeFacts {
-    /// `metadata.resourceVersion` of the object these facts were read from.
-    pub resource_version: String,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
     /// `spec.unschedulable`: what `kubectl cordon` sets.

@@ -1,7 +1,8 @@
 //! When each watch was last heard of.
 
 use crate::watch::counts::Counts;
-use nodegate_node_watch::Ear;
+use http::request::Parts;
+use nodegate_kube_follow::WatchObserver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,8 +31,9 @@ impl Life {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    pub(crate) fn ear(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> Arc<dyn Ear> {
-        Arc::new(ListEar { life: self.clone(), list: list.to_owned(), counts })
+    /// Who keeps books of what a list's client hears.
+    pub(super) fn observer(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> impl WatchObserver + use<> {
+        ListObserver { life: self.clone(), list: list.into(), counts }
     }
 
     pub(crate) fn closed(&self, list: &str) {
@@ -61,22 +63,30 @@ impl Life {
     }
 }
 
-struct ListEar {
+/// Of a client that serves one list and its watch.
+#[derive(Clone)]
+struct ListObserver {
     life: Arc<Life>,
-    list: String,
+    list: Arc<str>,
     counts: Arc<Counts>,
 }
 
-impl Ear for ListEar {
-    fn accepted(&self) {
+impl WatchObserver for ListObserver {
+    type Stream = ();
+
+    fn stream(&self, _: &Parts) -> Option<()> {
+        Some(())
+    }
+
+    fn accepted(&self, (): ()) {
         self.life.with(&self.list, |watch| *watch = Watch { open: true, heard: Instant::now() });
     }
 
-    fn heard(&self) {
+    fn heard(&self, (): ()) {
         self.life.with(&self.list, |watch| watch.heard = Instant::now());
     }
 
-    fn closed(&self) {
+    fn closed(&self, (): ()) {
         self.life.closed(&self.list);
     }
 

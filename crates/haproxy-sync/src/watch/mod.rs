@@ -2,42 +2,33 @@
 
 pub mod counts;
 pub mod life;
+mod lists;
 mod objects;
 pub mod observed;
 
-use crate::plan::facts::{NodeFacts, ServiceFacts};
 use crate::watch::counts::Counts;
 use crate::watch::life::Life;
-use crate::watch::objects::{WatchedNode, WatchedService};
-use crate::watch::observed::{Observed, ServiceKey};
-use futures::TryStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
-use nodegate_node_watch::{Backoff, connect};
-use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
-use std::error::Error as _;
-use std::fmt::Debug;
-use std::pin::pin;
+use crate::watch::lists::{Lists, NodeLists, ServiceLists};
+use crate::watch::observed::Observed;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use nodegate_kube_follow::{Backoff, Ended, KubectlCredentials, Reason, Session, connect};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
 /// A list that takes longer is given up.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+const LIST_WITHIN: Duration = Duration::from_secs(30);
 /// A session that lived this long was a success.
 const LASTING: Duration = Duration::from_secs(30);
 /// The API server sends a bookmark every 60 s; a watch silent for longer is deaf.
 const SILENCE: Duration = Duration::from_secs(75);
 /// A list is made anew so often, in case a watch is deaf and its bookmarks still come.
 const RELIST: Duration = Duration::from_mins(30);
-/// Seconds that one watch lives.
-const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=290;
-/// Objects in one page of a list: 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB are refused.
-const PAGE: u32 = 50;
-/// Whatever else is of no use to us is left out by the API server.
-const WITH_NODE_PORTS: &str = "spec.type!=ClusterIP,spec.type!=ExternalName";
+
+/// The longest error that is logged.
+const MAX_DETAIL: usize = 500;
 
 /// What is watched.
 #[derive(Clone, Debug)]
@@ -100,147 +91,6 @@ pub async fn run(scope: Scope, observed: Sender<Observed>, life: Arc<Life>, coun
     tokio::join!(nodes, futures::future::join_all(services));
 }
 
-/// One kind of list and what becomes of its objects.
-trait Lists {
-    type Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static;
-    type Listed: Default;
-
-    fn api(&self, client: Client) -> Api<Self::Object>;
-    fn config(&self, by_field: bool) -> watcher::Config;
-    fn list(&self, listed: &mut Self::Listed, object: &Self::Object);
-    fn listed(&self, observed: &mut Observed, listed: Self::Listed);
-    fn set(&self, observed: &mut Observed, object: &Self::Object) -> bool;
-    fn remove(&self, observed: &mut Observed, object: &Self::Object) -> bool;
-}
-
-struct NodeLists<'a> {
-    selector: String,
-    rules: &'a nodegate_readiness::Policy,
-}
-
-impl Lists for NodeLists<'_> {
-    type Object = WatchedNode;
-    type Listed = BTreeMap<String, Arc<NodeFacts>>;
-
-    fn api(&self, client: Client) -> Api<WatchedNode> {
-        Api::all(client)
-    }
-
-    fn config(&self, _: bool) -> watcher::Config {
-        config(&self.selector)
-    }
-
-    fn list(&self, listed: &mut Self::Listed, object: &WatchedNode) {
-        let facts = object.facts(self.rules);
-        listed.insert(facts.name.clone(), Arc::new(facts));
-    }
-
-    fn listed(&self, observed: &mut Observed, listed: Self::Listed) {
-        observed.set_nodes(listed);
-    }
-
-    fn set(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.set_node(object.facts(self.rules))
-    }
-
-    fn remove(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.remove_node(object.meta().name.as_deref().unwrap_or_default())
-    }
-}
-
-struct ServiceLists {
-    selector: String,
-    namespace: Option<String>,
-}
-
-impl Lists for ServiceLists {
-    type Object = WatchedService;
-    type Listed = BTreeMap<ServiceKey, Arc<ServiceFacts>>;
-
-    fn api(&self, client: Client) -> Api<WatchedService> {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        }
-    }
-
-    fn config(&self, by_field: bool) -> watcher::Config {
-        let config = config(&self.selector);
-        if by_field { config.fields(WITH_NODE_PORTS) } else { config }
-    }
-
-    fn list(&self, listed: &mut Self::Listed, object: &WatchedService) {
-        if let Some(facts) = object.facts() {
-            listed.insert((facts.namespace.clone(), facts.name.clone()), Arc::new(facts));
-        }
-    }
-
-    fn listed(&self, observed: &mut Observed, listed: Self::Listed) {
-        observed.set_services(self.namespace.as_deref(), listed);
-    }
-
-    fn set(&self, observed: &mut Observed, object: &WatchedService) -> bool {
-        match object.facts() {
-            Some(facts) => observed.set_service(facts),
-            // It has lost its ports on nodes.
-            None => self.remove(observed, object),
-        }
-    }
-
-    fn remove(&self, observed: &mut Observed, object: &WatchedService) -> bool {
-        let meta = object.meta();
-        let key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
-        observed.remove_service(key)
-    }
-}
-
-fn config(selector: &str) -> watcher::Config {
-    let config = watcher::Config::default().timeout(fastrand::u32(WATCH_SECONDS)).page_size(PAGE);
-    if selector.is_empty() { config } else { config.labels(selector) }
-}
-
-/// Why a session ended; the values of a metric's label.
-fn reason(error: &watcher::Error) -> &'static str {
-    let client = match error {
-        watcher::Error::WatchError(status) => return of_status(status.code),
-        watcher::Error::NoResourceVersion => return "malformed",
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => error,
-    };
-    match client {
-        kube::Error::Api(status) => of_status(status.code),
-        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => "malformed",
-        _ => "disconnected",
-    }
-}
-
-fn of_status(code: u16) -> &'static str {
-    match code {
-        400 => "bad-request",
-        401 => "unauthorized",
-        403 => "forbidden",
-        410 => "expired",
-        429 => "throttled",
-        500.. => "server-error",
-        _ => "rejected",
-    }
-}
-
-/// The error with its causes, each said once, and not too much of it.
-fn detail(error: &watcher::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        next = cause.source();
-    }
-    text.chars().take(500).collect()
-}
-
 struct Watch<'a> {
     list: String,
     observed: &'a Sender<Observed>,
@@ -255,34 +105,39 @@ impl Watch<'_> {
         let mut failing = false;
         let mut by_field = true;
         loop {
-            let began = Instant::now();
-            let ear = self.life.ear(&self.list, self.counts.clone());
-            let (reason, detail) = match connect(ear).await {
+            let observer = self.life.observer(&self.list, self.counts.clone());
+            let ended = match connect::<KubectlCredentials>(observer).await {
                 Ok(client) => self.session(lists, client, by_field, &mut failing).await,
-                Err(error) => ("no-client", error.to_string()),
+                Err(error) => Ended::before_it_began(Reason::NoClient, error.to_string()),
             };
             self.life.closed(&self.list);
-            self.counts.restart(reason);
-            if reason == "relist" {
-                continue;
+            self.counts.restart(ended.reason.as_str());
+            match ended.reason {
+                Reason::Relist => continue,
+                Reason::BadRequest if by_field => {
+                    tracing::debug!(ended.detail, "no selection of Services by type: reading all of them");
+                    by_field = false;
+                    continue;
+                }
+                _ => {}
             }
-            if reason == "bad-request" && by_field {
-                tracing::debug!(detail, "no selection of Services by type: reading all of them");
-                by_field = false;
-                continue;
-            }
-            if began.elapsed() > LASTING {
+            if ended.lasted > LASTING {
                 backoff.reset();
             }
             let wait = backoff.wait();
-            let (list, retry_ms) = (&self.list, wait.as_millis());
-            if failing {
-                tracing::debug!(list, reason, retry_ms, detail, "watch failing");
-            } else {
-                tracing::warn!(list, reason, retry_ms, detail, "watch lost; the last configuration stays");
-            }
+            self.log(&ended, wait, failing);
             failing = true;
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn log(&self, ended: &Ended, wait: Duration, failing: bool) {
+        let (list, reason, retry_ms) = (&self.list, ended.reason.as_str(), wait.as_millis());
+        let detail: String = ended.detail.chars().take(MAX_DETAIL).collect();
+        if failing {
+            tracing::debug!(list, reason, retry_ms, detail, "watch failing");
+        } else {
+            tracing::warn!(list, reason, retry_ms, detail, "watch lost; the last configuration stays");
         }
     }
 
@@ -293,38 +148,30 @@ impl Watch<'_> {
         client: Client,
         by_field: bool,
         failing: &mut bool,
-    ) -> (&'static str, String) {
+    ) -> Ended {
+        let session =
+            Session { api: lists.api(client), config: lists.config(by_field), list_within: LIST_WITHIN };
         let began = Instant::now();
-        let mut events = pin!(watcher(lists.api(client), lists.config(by_field)));
-        let mut listed = L::Listed::default();
-        let mut synced = false;
-        let relist = began + RELIST.mul_f64(0.9 + 0.2 * fastrand::f64());
-        loop {
-            let event = tokio::select! {
-                event = events.try_next() => event,
-                () = tokio::time::sleep_until(began + SYNC_TIMEOUT), if !synced => {
-                    return ("timeout", "the first list took too long".to_owned());
+        let stop = async {
+            tokio::select! {
+                () = self.life.silent(&self.list, began, self.silence) => {
+                    (Reason::Deaf, format!("nothing heard for {} s", self.silence.as_secs()))
                 }
-                () = self.life.silent(&self.list, began, self.silence), if synced => {
-                    return ("deaf", format!("nothing heard for {} s", self.silence.as_secs()));
+                () = tokio::time::sleep(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64())) => {
+                    (Reason::Relist, String::new())
                 }
-                () = tokio::time::sleep_until(relist), if synced => return ("relist", String::new()),
-            };
-            match event {
-                Ok(Some(event)) => {
-                    let done = matches!(event, Event::InitDone);
-                    self.take(lists, &mut listed, event);
-                    if done {
-                        synced = true;
-                        if std::mem::take(failing) {
-                            tracing::info!(list = self.list, "watching again");
-                        }
-                    }
-                }
-                Ok(None) => return ("disconnected", "the stream of events ended".to_owned()),
-                Err(error) => return (reason(&error), detail(&error)),
             }
-        }
+        };
+        let mut listed = L::Listed::default();
+        session
+            .run(stop, |event| {
+                let complete = matches!(event, Event::InitDone);
+                self.take(lists, &mut listed, event);
+                if complete && std::mem::take(failing) {
+                    tracing::info!(list = self.list, "watching again");
+                }
+            })
+            .await
     }
 
     fn take<L: Lists>(&self, lists: &L, listed: &mut L::Listed, event: Event<L::Object>) {

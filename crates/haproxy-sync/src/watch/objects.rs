@@ -122,7 +122,6 @@ impl WatchedNode {
             deleting: meta.deletion_timestamp.is_some(),
             taints: taints.map(|taint| taint.key.clone()).collect(),
             labels: meta.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
-            ..nodegate_readiness::NodeFacts::default()
         };
         match rules.node_ready(&nodegate_readiness::Node::Present(facts), false) {
             Outcome::Pass => NodeState::Ready,

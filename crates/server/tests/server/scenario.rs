@@ -24,7 +24,7 @@ pub(crate) const PAST: Duration = Duration::from_hours(1);
 
 pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
     let condition = Condition { kind: "Ready".to_owned(), status: ready, reason: reason.to_owned() };
-    NodeFacts { resource_version: "7".to_owned(), conditions: vec![condition], ..NodeFacts::default() }
+    NodeFacts { conditions: vec![condition], ..NodeFacts::default() }
 }
 
 pub(crate) fn ready() -> NodeFacts {

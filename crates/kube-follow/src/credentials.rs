@@ -1,11 +1,11 @@
-//! Who the client is: by kube's own means, or by the agent's.
+//! Who the client is: with credentials of every kind that kubectl knows, or without its plugins.
 //!
 //! kube can also run a credential plugin and pick what it says apart, which brings a `JSONPath` engine and regular expressions
 //! along: a tenth of the agent, whose image holds no program that could be run. So the agent takes a token, a token file
 //! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
 //! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
 
-use crate::client::{ClientError, Heard};
+use crate::observe::BoxedService;
 use crate::tls::{self, TlsError};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
@@ -24,18 +24,20 @@ use tower::{Layer, ServiceExt};
 const MAX_TOKEN: u64 = 64 * 1024;
 
 /// How credentials become part of a connection and of its requests.
-pub(crate) trait Credentials {
+pub trait Credentials {
+    /// Why they are of no use.
+    type Error;
     /// Whom the client trusts, and its certificate if it has one.
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError>;
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error>;
     /// Adds the token to every request if there is one.
-    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError>;
+    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error>;
 }
 
-/// The agent's means.
-pub(crate) struct Own;
+/// A token, a token file or a client certificate.
+pub struct StaticCredentials;
 
-/// Everything that kube knows.
-pub(crate) struct Kubes;
+/// Everything that kubectl knows, plugins too.
+pub struct KubectlCredentials;
 
 /// Why credentials are of no use to the agent.
 #[derive(Debug, thiserror::Error)]
@@ -60,26 +62,30 @@ pub enum CredentialError {
     Tls(#[from] TlsError),
 }
 
-impl Credentials for Kubes {
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError> {
-        config.rustls_client_config().map_err(|error| ClientError::Unusable(Box::new(error)))
+impl Credentials for KubectlCredentials {
+    type Error = Box<kube::Error>;
+
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
+        config.rustls_client_config().map_err(Box::new)
     }
 
-    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError> {
-        match config.auth_layer().map_err(|error| ClientError::Unusable(Box::new(error)))? {
+    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error> {
+        match config.auth_layer().map_err(Box::new)? {
             Some(layer) => Ok(BoxCloneService::new(layer.layer(service))),
             None => Ok(service),
         }
     }
 }
 
-impl Credentials for Own {
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, ClientError> {
+impl Credentials for StaticCredentials {
+    type Error = CredentialError;
+
+    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
         refuse_what_is_not_taken(&config.auth_info)?;
-        Ok(tls::client_config(config).map_err(CredentialError::from)?)
+        Ok(tls::client_config(config)?)
     }
 
-    fn sign(config: &Config, service: Heard) -> Result<Heard, ClientError> {
+    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error> {
         let Some(token) = Token::of(&config.auth_info)? else { return Ok(service) };
         let token = Arc::new(token);
         Ok(BoxCloneService::new(service.map_request(move |mut request: http::Request<Body>| {

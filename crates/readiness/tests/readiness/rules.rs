@@ -138,7 +138,6 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
     let sets = (prop::collection::btree_set(taint, 0..3), prop::collection::btree_set(label, 0..3));
     (conditions, any::<bool>(), any::<bool>(), sets).prop_map(
         |(conditions, unschedulable, deleting, (taints, labels))| NodeFacts {
-            resource_version: String::new(),
             conditions,
             unschedulable,
             deleting,

@@ -1,32 +1,51 @@
-//! Why a watch was begun anew.
+//! Why a session ended.
 
-use crate::hearing::Unanswered;
+use crate::lines::BadBody;
+use crate::observe::Unanswered;
 use kube::runtime::watcher;
 use std::error::Error as StdError;
 
 /// Why a session ended; the values of a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
+    /// No client could be built.
     NoClient,
+    /// 400: the API server does not know what was asked for.
+    BadRequest,
+    /// 401.
     Unauthorized,
+    /// 403.
     Forbidden,
+    /// 410: the version is too old.
     Expired,
+    /// 429.
     Throttled,
+    /// 5xx.
     ServerError,
+    /// Any other code.
     Rejected,
+    /// No answer, or no whole list, in time.
     Timeout,
+    /// A watch ended right after it had been accepted.
     ClosedEarly,
+    /// The connection broke, or none could be made.
     Disconnected,
+    /// What came can't be read.
     Malformed,
+    /// The watch missed a change or went silent.
     Deaf,
-    /// Not a fault: the Node's follower has made a new client, and the Lease's moves to it.
+    /// Not a fault: another connection is used from now on.
     Moved,
+    /// Not a fault: it was time to list anew.
+    Relist,
 }
 
 impl Reason {
-    pub(crate) fn as_str(self) -> &'static str {
+    /// As a metric's label.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::NoClient => "no-client",
+            Self::BadRequest => "bad-request",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::Expired => "expired",
@@ -39,11 +58,13 @@ impl Reason {
             Self::Malformed => "malformed",
             Self::Deaf => "deaf",
             Self::Moved => "moved",
+            Self::Relist => "relist",
         }
     }
 
     fn of_status(code: u16) -> Self {
         match code {
+            400 => Self::BadRequest,
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             410 => Self::Expired,
@@ -53,7 +74,8 @@ impl Reason {
         }
     }
 
-    pub(crate) fn of(error: &watcher::Error) -> Self {
+    /// What a watcher's error comes down to.
+    pub fn of(error: &watcher::Error) -> Self {
         let client = match error {
             watcher::Error::WatchError(status) => return Self::of_status(status.code),
             watcher::Error::NoResourceVersion => return Self::Malformed,
@@ -67,11 +89,25 @@ impl Reason {
             other => match find::<Unanswered>(other) {
                 Some(Unanswered::Timeout) => Self::Timeout,
                 Some(Unanswered::ClosedEarly) => Self::ClosedEarly,
-                None if find::<crate::lines::BadBody>(other).is_some() => Self::Malformed,
+                None if find::<BadBody>(other).is_some() => Self::Malformed,
                 None => Self::Disconnected,
             },
         }
     }
+}
+
+/// The error with its causes, each said once.
+pub fn detail(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 /// Looks for a certain error among the causes of another.

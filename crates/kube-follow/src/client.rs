@@ -4,21 +4,14 @@
 //! need no watching of their own. A session keeps its client until it fails, which it does when the API server takes its
 //! certificate no longer; a token file is read for each request.
 //!
-//! One client serves both watches, over HTTP/2 on one connection where the server speaks it (every API server does, over
-//! TLS). What befalls the connection then befalls both: the Lease's heartbeat proves that the Node's watch is heard, too,
-//! even if something in between answers the kernel's questions for a server that is long gone.
+//! The watches of one client share a connection over HTTP/2 where the server speaks it (every API server does, over TLS).
 
-use crate::credentials::{CredentialError, Credentials, Kubes, Own};
-use crate::ear::{Ear, OneStream};
-use crate::hearing::{HearingService, Listener};
-use crate::pulse::Pulse;
+use crate::credentials::{CredentialError, Credentials};
+use crate::observe::{ObservedService, WatchObserver};
 use crate::resolver::Resolver;
-use crate::stream::Stream;
-use bytes::Bytes;
 use http::header::USER_AGENT;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -26,10 +19,9 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use std::sync::Arc;
 use std::time::Duration;
 use tower::util::BoxCloneService;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tower::{ServiceBuilder, ServiceExt};
 
 /// Longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,21 +99,11 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// What reaches the API server, with somebody who listens.
-pub(crate) type Heard = BoxCloneService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
-
-/// A client whose every request and byte is heard by `pulse`.
-pub(crate) async fn build(pulse: Pulse) -> Result<Client, ClientError> {
-    assemble::<Own>(pulse).await
-}
-
-/// The agent's client for a companion of its: the same timeouts and bounds, any credentials that kube knows, and an ear of
-/// its own.
-pub async fn connect(ear: Arc<dyn Ear>) -> Result<Client, ClientError> {
-    assemble::<Kubes>(OneStream::new(ear)).await
-}
-
-async fn assemble<C: Credentials>(listener: impl Listener) -> Result<Client, ClientError> {
+/// A client with credentials of this kind, of whose every request and byte `observer` is told.
+pub async fn connect<C: Credentials>(observer: impl WatchObserver) -> Result<Client, ClientError>
+where
+    ClientError: From<C::Error>,
+{
     let mut config = config().await?;
     config
         .headers
@@ -134,9 +116,9 @@ async fn assemble<C: Credentials>(listener: impl Listener) -> Result<Client, Cli
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build::<_, Body>(https);
-    let heard = HearingService::new(hyper, listener);
-    let heard = heard.map_response(|response| response.map(BodyExt::boxed_unsync));
-    let signed = C::sign(&config, BoxCloneService::new(heard))?;
+    let observed = ObservedService::new(hyper, observer);
+    let observed = observed.map_response(|response| response.map(BodyExt::boxed_unsync));
+    let signed = C::sign(&config, BoxCloneService::new(observed))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .layer(config.extra_headers_layer().map_err(unusable)?)
@@ -144,11 +126,12 @@ async fn assemble<C: Credentials>(listener: impl Listener) -> Result<Client, Cli
     Ok(Client::new(service, config.default_namespace))
 }
 
-/// The same client, the same connection; its requests say which stream they belong to.
-pub(crate) fn tagged(client: Client, stream: Stream) -> Client {
+/// The same client, the same connection; its requests carry `tag` in their extensions, for an observer to tell streams apart
+/// that differ in no more than a selector.
+pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
-        request.extensions_mut().insert(stream);
+        request.extensions_mut().insert(tag.clone());
         let client = client.clone();
         async move { client.send(request).await }
     };

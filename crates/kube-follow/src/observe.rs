@@ -1,6 +1,7 @@
-//! The layer on kube's client that hears every request, every answer and every byte.
+//! The layer on kube's client that sees every request, every answer and every byte.
 //!
-//! kube's watcher hides bookmarks and reconnects, so its events are no proof of life; the bytes are.
+//! kube's watcher hides bookmarks and reconnects: whether somebody is at the other end its events do not tell, but the bytes
+//! do.
 
 use crate::lines::{BadBody, LineScanner};
 use bytes::Bytes;
@@ -8,10 +9,13 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
+use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
 /// Longest wait for the head of a response. A frozen API server accepts connections and never answers.
@@ -30,9 +34,9 @@ pub(crate) enum Unanswered {
 }
 
 /// Who is told of a client's traffic.
-pub(crate) trait Listener: Clone + Send + Unpin + 'static {
-    /// Tells the client's streams apart.
-    type Stream: Copy + Send + Unpin + 'static;
+pub trait WatchObserver: Clone + Send + Unpin + 'static {
+    /// Tells the client's streams apart; `()` if it has one.
+    type Stream: Copy + PartialEq + Send + Unpin + 'static;
 
     /// The stream that a request lists or watches; `None` if it asks for one object.
     fn stream(&self, request: &Parts) -> Option<Self::Stream>;
@@ -40,13 +44,15 @@ pub(crate) trait Listener: Clone + Send + Unpin + 'static {
     fn accepted(&self, stream: Self::Stream);
     /// Bytes came on the open watch.
     fn heard(&self, stream: Self::Stream);
-    /// The watch ended, perhaps right after it had been accepted.
-    fn closed(&self, stream: Self::Stream, early: bool);
-    /// Whether the last watch ended early; asked once.
-    fn take_ended_early(&self, stream: Self::Stream) -> bool;
+    /// The watch ended.
+    fn closed(&self, stream: Self::Stream);
     /// A request was answered with this status, or not at all; the verb is RBAC's.
     fn answered(&self, verb: &'static str, code: Option<u16>);
 }
+
+/// What reaches the API server, with somebody who is told of it.
+pub(crate) type BoxedService =
+    BoxCloneService<Request<kube::client::Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// What kind of request this is, in the words of RBAC.
 fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
@@ -59,38 +65,59 @@ fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
 }
 
 /// A request under way. One that nobody waits for any longer was not answered.
-struct Asked<L: Listener> {
-    listener: L,
+struct Asked<O: WatchObserver> {
+    observer: O,
     verb: &'static str,
     code: Option<u16>,
 }
 
-impl<L: Listener> Drop for Asked<L> {
+impl<O: WatchObserver> Drop for Asked<O> {
     fn drop(&mut self) {
-        self.listener.answered(self.verb, self.code);
+        self.observer.answered(self.verb, self.code);
     }
 }
 
+/// The streams whose last watch ended right after it had been accepted.
 #[derive(Clone)]
-pub(crate) struct HearingService<S, L> {
-    inner: S,
-    listener: L,
-}
+struct EndedEarly<T>(Arc<Mutex<Vec<T>>>);
 
-impl<S, L> HearingService<S, L> {
-    pub(crate) fn new(inner: S, listener: L) -> Self {
-        Self { inner, listener }
+impl<T: Copy + PartialEq> EndedEarly<T> {
+    /// Whether it did; asked once.
+    fn take(&self, stream: T) -> bool {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = streams.len();
+        streams.retain(|other| *other != stream);
+        streams.len() < before
+    }
+
+    fn note(&self, stream: T) {
+        self.take(stream);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 }
 
-impl<S, L, In, Out> Service<Request<In>> for HearingService<S, L>
+/// Tells an observer of all that passes.
+#[derive(Clone)]
+pub(crate) struct ObservedService<S, O: WatchObserver> {
+    inner: S,
+    observer: O,
+    ended_early: EndedEarly<O::Stream>,
+}
+
+impl<S, O: WatchObserver> ObservedService<S, O> {
+    pub(crate) fn new(inner: S, observer: O) -> Self {
+        Self { inner, observer, ended_early: EndedEarly(Arc::default()) }
+    }
+}
+
+impl<S, O, In, Out> Service<Request<In>> for ObservedService<S, O>
 where
     S: Service<Request<In>, Response = Response<Out>>,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
-    L: Listener,
+    O: WatchObserver,
 {
-    type Response = Response<HeardBody<Out, L>>;
+    type Response = Response<ObservedBody<Out, O>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -100,15 +127,21 @@ where
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let stream = self.listener.stream(&parts);
+        let stream = self.observer.stream(&parts);
         let verb = verb(&parts, stream.is_some());
         let watched = stream.filter(|_| verb == "watch");
-        // kube's watcher resumes an ended watch at once; a server that closes each one right away would be flooded.
-        if watched.is_some_and(|stream| self.listener.take_ended_early(stream)) {
+        // kube's watcher resumes an ended watch at once; a server that closes each one right away would be flooded. One that
+        // lists anew has waited its turn.
+        let ended_early = stream.is_some_and(|stream| self.ended_early.take(stream));
+        if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let mut asked = Asked { listener: self.listener.clone(), verb, code: None };
-        let listener = self.listener.clone();
+        let mut asked = Asked { observer: self.observer.clone(), verb, code: None };
+        let opened = watched.map(|stream| Watched {
+            observer: self.observer.clone(),
+            stream,
+            ended_early: self.ended_early.clone(),
+        });
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
             let response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
@@ -117,45 +150,54 @@ where
             };
             asked.code = Some(response.status().as_u16());
             drop(asked);
-            let accepted = watched.filter(|_| response.status().is_success());
-            let watch = accepted.map(|stream| OpenWatch::new(listener, stream));
-            Ok(response.map(|inner| HeardBody { inner, watch, scanner: LineScanner::default() }))
+            let watch = opened.filter(|_| response.status().is_success()).map(Watched::open);
+            Ok(response.map(|inner| ObservedBody { inner, watch, scanner: LineScanner::default() }))
         })
     }
 }
 
+/// A watch that was asked for.
+struct Watched<O: WatchObserver> {
+    observer: O,
+    stream: O::Stream,
+    ended_early: EndedEarly<O::Stream>,
+}
+
+impl<O: WatchObserver> Watched<O> {
+    fn open(self) -> OpenWatch<O> {
+        self.observer.accepted(self.stream);
+        OpenWatch { watched: self, began: Instant::now() }
+    }
+}
+
 /// A watch that is open for as long as this exists.
-struct OpenWatch<L: Listener> {
-    listener: L,
-    stream: L::Stream,
+struct OpenWatch<O: WatchObserver> {
+    watched: Watched<O>,
     began: Instant,
 }
 
-impl<L: Listener> OpenWatch<L> {
-    fn new(listener: L, stream: L::Stream) -> Self {
-        listener.accepted(stream);
-        Self { listener, stream, began: Instant::now() }
-    }
-}
-
-impl<L: Listener> Drop for OpenWatch<L> {
+impl<O: WatchObserver> Drop for OpenWatch<O> {
     fn drop(&mut self) {
-        self.listener.closed(self.stream, self.began.elapsed() < SHORT_LIFE);
+        let Watched { observer, stream, ended_early } = &self.watched;
+        if self.began.elapsed() < SHORT_LIFE {
+            ended_early.note(*stream);
+        }
+        observer.closed(*stream);
     }
 }
 
-/// A response body whose bytes are heard.
-pub(crate) struct HeardBody<B, L: Listener> {
+/// A response body whose bytes are seen.
+pub(crate) struct ObservedBody<B, O: WatchObserver> {
     inner: B,
-    watch: Option<OpenWatch<L>>,
+    watch: Option<OpenWatch<O>>,
     scanner: LineScanner,
 }
 
-impl<B, L> Body for HeardBody<B, L>
+impl<B, O> Body for ObservedBody<B, O>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
-    L: Listener,
+    O: WatchObserver,
 {
     type Data = Bytes;
     type Error = BoxError;
@@ -169,7 +211,7 @@ where
             self.watch = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         };
-        Poll::Ready(Some(self.hear(frame).map_err(Into::into)))
+        Poll::Ready(Some(self.pass(frame).map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -181,12 +223,12 @@ where
     }
 }
 
-impl<B, L: Listener> HeardBody<B, L> {
-    fn hear(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BadBody> {
+impl<B, O: WatchObserver> ObservedBody<B, O> {
+    fn pass(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BadBody> {
         if let Some(data) = frame.data_ref() {
             self.scanner.feed(data)?;
             if let Some(watch) = &self.watch {
-                watch.listener.heard(watch.stream);
+                watch.watched.observer.heard(watch.watched.stream);
             }
         }
         Ok(frame)
@@ -197,7 +239,6 @@ impl<B, L: Listener> HeardBody<B, L> {
 mod tests {
     use super::*;
     use http_body_util::Empty;
-    use std::sync::{Arc, Mutex};
     use tower::ServiceExt;
 
     type Answer = (&'static str, Option<u16>);
@@ -205,17 +246,14 @@ mod tests {
     #[derive(Clone, Default)]
     struct Books(Arc<Mutex<Vec<Answer>>>);
 
-    impl Listener for Books {
+    impl WatchObserver for Books {
         type Stream = ();
         fn stream(&self, request: &Parts) -> Option<()> {
             request.uri.path().ends_with("/nodes").then_some(())
         }
         fn accepted(&self, (): ()) {}
         fn heard(&self, (): ()) {}
-        fn closed(&self, (): (), _early: bool) {}
-        fn take_ended_early(&self, (): ()) -> bool {
-            false
-        }
+        fn closed(&self, (): ()) {}
         fn answered(&self, verb: &'static str, code: Option<u16>) {
             self.0.lock().unwrap().push((verb, code));
         }
@@ -229,11 +267,11 @@ mod tests {
     async fn a_request_is_counted_once_however_it_ends() {
         let books = Books::default();
         let empty = |_: Request<()>| async { Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new())) };
-        let answers = HearingService::new(tower::service_fn(empty), books.clone());
+        let answers = ObservedService::new(tower::service_fn(empty), books.clone());
         drop(answers.clone().oneshot(ask("/api/v1/nodes?limit=1")).await);
         drop(answers.oneshot(ask("/api/v1/nodes/n?x=watch=")).await);
         let never = |_: Request<()>| std::future::pending::<Result<Response<Empty<Bytes>>, BoxError>>();
-        let never = HearingService::new(tower::service_fn(never), books.clone());
+        let never = ObservedService::new(tower::service_fn(never), books.clone());
         let given_up = never.oneshot(ask("/api/v1/nodes?watch=true"));
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let counted = books.0.lock().unwrap().clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The window of the first attempt. A connection that vanished is noticed after 4 s (see [`crate::client`]) and must be
+/// The window of the first attempt. A connection that vanished is noticed after 4 s (see `client.rs`) and must be
 /// replaced within 6 s; and a thousand agents that lose their API server together must not come back together.
 const FIRST: Duration = Duration::from_millis(1500);
 /// The window stops growing here, so that recovery is never far away.

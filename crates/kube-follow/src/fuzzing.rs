@@ -1,0 +1,45 @@
+//! What the fuzz targets reach: the bytes of an API server on their way through kube's client and the layer that sees every
+//! byte.
+
+use crate::lines::LineScanner;
+use crate::observe::{ObservedService, WatchObserver};
+use bytes::Bytes;
+use futures::stream;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use kube::Client;
+use kube::client::Body;
+use std::convert::Infallible;
+use tower::BoxError;
+
+#[derive(Clone)]
+struct Nobody;
+
+impl WatchObserver for Nobody {
+    type Stream = ();
+    fn stream(&self, _: &Parts) -> Option<()> {
+        Some(())
+    }
+    fn accepted(&self, (): ()) {}
+    fn heard(&self, (): ()) {}
+    fn closed(&self, (): ()) {}
+    fn answered(&self, _verb: &'static str, _code: Option<u16>) {}
+}
+
+/// A client whose API server answers everything with these chunks.
+pub fn client(chunks: Vec<Bytes>) -> Client {
+    let answer = move |_: Request<Body>| {
+        let frames = chunks.clone().into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
+        let response = Response::new(StreamBody::new(stream::iter(frames)));
+        async move { Ok::<_, BoxError>(response) }
+    };
+    Client::new(ObservedService::new(tower::service_fn(answer), Nobody), "default")
+}
+
+/// Whether every line in these chunks is whole and bounded.
+pub fn scan(chunks: &[&[u8]]) -> bool {
+    let mut scanner = LineScanner::default();
+    chunks.iter().all(|chunk| scanner.feed(chunk).is_ok())
+}

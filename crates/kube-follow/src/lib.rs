@@ -1,0 +1,24 @@
+//! Kubernetes' client as nodegate uses it, and what every follower of a list does with it: list, watch, begin anew.
+//!
+//! Every fault is answered in the same way: drop everything, wait with jitter, start over with fresh credentials, a fresh
+//! connection and a fresh list. Who follows what, and what it means, is for the crates above.
+
+mod backoff;
+mod client;
+mod credentials;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod lines;
+mod observe;
+mod reason;
+mod resolver;
+mod session;
+mod tls;
+
+pub use backoff::Backoff;
+pub use client::{ClientError, connect, tagged};
+pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
+pub use observe::WatchObserver;
+pub use reason::{Reason, detail};
+pub use session::{Ended, Session};
+pub use tls::TlsError;

@@ -1,0 +1,153 @@
+//! What is followed, and what becomes of it.
+
+use crate::NodeWatch;
+use crate::first_list::FirstList;
+use crate::held::Held;
+use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
+use crate::proof::Proof;
+use crate::stream::Stream;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use nodegate_kube_follow::tagged;
+use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
+use std::sync::Arc;
+use tokio::sync::watch::Sender;
+
+/// The label by which slices name their Service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// A list that is followed.
+pub(crate) trait Followed {
+    type Object: Watched;
+    /// The plural, as metrics and log have it.
+    const RESOURCE: &'static str;
+
+    fn stream(&self) -> Stream;
+    fn api(&self, client: Client) -> Api<Self::Object>;
+    /// Which objects.
+    fn selected(&self) -> watcher::Config;
+    /// These are all that there are now.
+    fn changed(&self, objects: &[Arc<Self::Object>]);
+    /// What was listed counts from now on, or a list can't be had for the time being.
+    fn settled(&mut self);
+}
+
+fn now(watch: &NodeWatch) -> Moment {
+    watch.timeline.at(nodegate_clock::now())
+}
+
+/// Selects the object with the node's own name.
+fn own_name(watch: &NodeWatch) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
+}
+
+/// The own Node.
+pub(crate) struct OwnNode<'a> {
+    pub(crate) watch: &'a NodeWatch,
+    pub(crate) proof: &'a Proof,
+    pub(crate) first_list: Option<FirstList>,
+    /// The client that the others use, once it has a connection: whoever asked on it any sooner would open a second one, and
+    /// a thousand agents that come back together would come back twice.
+    pub(crate) shared: &'a Sender<Option<Client>>,
+    pub(crate) connecting: Option<Client>,
+}
+
+impl OwnNode<'_> {
+    /// The client has a connection.
+    pub(crate) fn share(&mut self) {
+        if let Some(client) = self.connecting.take() {
+            self.shared.send_replace(Some(client));
+        }
+    }
+}
+
+impl Followed for OwnNode<'_> {
+    type Object = WatchedNode;
+    const RESOURCE: &'static str = "nodes";
+
+    fn stream(&self) -> Stream {
+        Stream::Node
+    }
+
+    fn api(&self, client: Client) -> Api<WatchedNode> {
+        Api::all(client)
+    }
+
+    fn selected(&self) -> watcher::Config {
+        own_name(self.watch)
+    }
+
+    fn changed(&self, nodes: &[Arc<WatchedNode>]) {
+        let node = nodes.first();
+        self.proof.hold(node.map_or(Held::Absent, |node| node.held()));
+        let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
+        self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
+    }
+
+    fn settled(&mut self) {
+        self.first_list.take().into_iter().for_each(FirstList::settled);
+        self.share();
+    }
+}
+
+/// The node's Lease: its renewals are a heartbeat that costs no request.
+pub(crate) struct OwnLease<'a> {
+    pub(crate) watch: &'a NodeWatch,
+}
+
+impl Followed for OwnLease<'_> {
+    type Object = WatchedLease;
+    const RESOURCE: &'static str = "leases";
+
+    fn stream(&self) -> Stream {
+        Stream::Lease
+    }
+
+    fn api(&self, client: Client) -> Api<WatchedLease> {
+        Api::namespaced(client, LEASE_NAMESPACE)
+    }
+
+    fn selected(&self) -> watcher::Config {
+        own_name(self.watch)
+    }
+
+    fn changed(&self, _: &[Arc<WatchedLease>]) {}
+
+    fn settled(&mut self) {}
+}
+
+/// The `EndpointSlices` of a watched Service.
+pub(crate) struct ServiceSlices<'a> {
+    pub(crate) watch: &'a NodeWatch,
+    pub(crate) index: usize,
+    pub(crate) name: &'a ServiceName,
+    pub(crate) first_list: Option<FirstList>,
+}
+
+impl Followed for ServiceSlices<'_> {
+    type Object = WatchedSlice;
+    const RESOURCE: &'static str = "endpointslices";
+
+    fn stream(&self) -> Stream {
+        Stream::Service(self.index)
+    }
+
+    fn api(&self, client: Client) -> Api<WatchedSlice> {
+        Api::namespaced(tagged(client, self.stream()), self.name.namespace())
+    }
+
+    fn selected(&self) -> watcher::Config {
+        watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name()))
+    }
+
+    fn changed(&self, slices: &[Arc<WatchedSlice>]) {
+        let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
+        let facts = ServiceFacts::count(&slices, &self.watch.node_name);
+        self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());
+    }
+
+    /// A Service that can't be watched holds nobody up.
+    fn settled(&mut self) {
+        self.first_list.take().into_iter().for_each(FirstList::settled);
+    }
+}
