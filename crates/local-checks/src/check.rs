@@ -10,7 +10,7 @@ pub type Run<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 ///
 /// The [`Runner`](crate::Runner) never has two runs of a check in flight. A run that takes longer than the check's
 /// timeout is dropped, and must then leave nothing behind: no spawned task, no open socket. Whatever can't be
-/// cancelled goes through [`Dedicated`](crate::Dedicated), never through `spawn_blocking`.
+/// cancelled goes through [`DedicatedThread`](crate::DedicatedThread), never through `spawn_blocking`.
 pub trait Check: Send + Sync {
     /// Looks once. A reason is a word or two by which an operator can act, `ConnectionRefused` or `HTTP 503`; it may
     /// hold text from the outside, which is shortened before it is shown.

@@ -146,6 +146,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpE
             read.extend(data.iter().take(room));
         }
     }
+    debug_assert!(read.len() <= limit);
     Ok(Reply { status: head.status, body: read.into() })
 }
 

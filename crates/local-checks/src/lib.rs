@@ -6,7 +6,7 @@
 //!
 //! From the inside: a new check is one file in `checks` with a [`Check`] and its [`Definition`], and one line in the
 //! [`registry`]. What a check must not worry about is done once, for all of them: interval, timeout, rise and fall, panics,
-//! logging ([`Runner`]); calls into the kernel that can't be cancelled ([`Dedicated`]); plain HTTP ([`http`]).
+//! logging ([`Runner`]); calls into the kernel that can't be cancelled ([`DedicatedThread`]); plain HTTP ([`http`]).
 //!
 //! [`Board`]: nodegate_readiness::Board
 
@@ -14,7 +14,7 @@ mod check;
 mod checks;
 mod connect;
 mod cycle;
-mod dedicated;
+mod dedicated_thread;
 mod definition;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -33,7 +33,7 @@ mod url;
 
 pub use check::{Check, Run};
 pub use connect::{ConnectError, HostPort};
-pub use dedicated::{Dedicated, NoAnswer};
+pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};
 pub use host_root::HostRoot;
 pub use local_checks::LocalChecks;

@@ -32,6 +32,13 @@ pub struct Answer {
     pub expires: Option<Moment>,
 }
 
+impl Answer {
+    /// The one of the two that holds now.
+    pub fn pick(&self, stale: bool) -> &Reply {
+        if stale { &self.stale } else { &self.fresh }
+    }
+}
+
 #[derive(Serialize)]
 struct Body<'a> {
     status: &'a str,

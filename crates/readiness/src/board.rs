@@ -1,10 +1,13 @@
 //! The one door through which state changes: one writer at a time, any number of readers that take no lock.
 
 mod freshness;
+mod published;
 mod services;
 
 pub use freshness::Freshness;
+pub use published::Published;
 
+use self::published::Rendered;
 use crate::answer::{Answer, Reply};
 use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
@@ -15,13 +18,9 @@ use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-
-/// How many queries have their answers rendered ahead. Load balancers use a handful; everything above is rendered when
-/// asked, so that a client that invents queries can't make us keep them.
-const MAX_RENDERED: usize = 64;
 
 /// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
 pub const IDLE: Duration = Duration::from_mins(10);
@@ -47,21 +46,6 @@ struct Writer {
     open: bool,
     flips: Flips,
     last_reasons: BTreeMap<CheckId, Reason>,
-}
-
-/// What readers see: one state, and the answers that follow from it.
-pub struct Published {
-    /// Everything known.
-    pub state: State,
-    default: Rendered,
-    others: HashMap<Box<str>, Rendered>,
-}
-
-#[derive(Clone)]
-struct Rendered {
-    query: Arc<Query>,
-    answer: Answer,
-    asked: Arc<AtomicMoment>,
 }
 
 /// What the request path finds.
@@ -90,7 +74,6 @@ impl Board {
         let services = catalog.services().count();
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
         let state = State { node: Node::Unknown, local: vec![None; locals], services: vec![None; services] };
-        let default = Rendered::new(Query::default(), Moment::default());
         let board = Self {
             node_name,
             policy,
@@ -100,14 +83,10 @@ impl Board {
             service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             writer: Mutex::default(),
-            published: ArcSwap::from_pointee(Published {
-                state: state.clone(),
-                default,
-                others: HashMap::new(),
-            }),
+            published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
         };
-        board.publish(state, Moment::default(), |_| {});
+        board.publish(state, Moment::default());
         board
     }
 
@@ -115,13 +94,14 @@ impl Board {
 
     /// Finds the answer for the part of the request target behind `?`. No lock, no allocation, no syscall.
     pub fn lookup(&self, raw: &str, now: Moment) -> Lookup {
+        // Before the state: what is proved has been published before, so that no old answer is taken for a fresh one.
+        let stale = self.freshness(now).stale;
         let published = self.published.load();
-        let rendered = if raw.is_empty() { Some(&published.default) } else { published.others.get(raw) };
-        match rendered {
+        match published.find(raw) {
             Some(rendered) if rendered.answer.expires.is_none_or(|expires| now < expires) => {
                 rendered.asked.advance(now);
                 self.touch(&rendered.query, now);
-                Lookup::Hit(self.pick(&rendered.answer, now).clone())
+                Lookup::Hit(rendered.answer.pick(stale).clone())
             }
             Some(rendered) => Lookup::Miss((*rendered.query).clone()),
             None => match Query::parse(raw, &self.catalog) {
@@ -135,30 +115,31 @@ impl Board {
     /// Renders the answer to a query that [`Board::lookup`] missed, and keeps it if there is room.
     pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
         self.touch(query, now);
-        let known = raw.is_empty() || self.published.load().others.contains_key(raw);
-        if !known && query.all_known() {
-            let rendered = Rendered::new(query.clone(), now);
-            let guard = self.write();
-            let published = self.published.load_full();
-            if published.others.len() < MAX_RENDERED {
-                self.publish(published.state.clone(), now, |others| {
-                    drop(others.insert(raw.into(), rendered));
-                });
-            }
-            drop(guard);
-        }
+        let stale = self.freshness(now).stale;
         let published = self.published.load_full();
         let answer = self.render(&published.state, query, now);
-        if known && answer.expires.is_some_and(|expires| now < expires) {
+        let is_good = answer.expires.is_some_and(|expires| now < expires);
+        match published.find(raw) {
             // What was rendered ahead had expired, and there is something better.
-            let _guard = self.write();
-            self.publish(self.published.load_full().state.clone(), now, |_| {});
+            Some(_) if is_good => {
+                let _guard = self.write();
+                self.publish(self.published.load().state.clone(), now);
+            }
+            None if query.all_known() => self.keep(raw, query, now),
+            _ => {}
         }
-        self.pick(&answer, now).clone()
+        answer.pick(stale).clone()
     }
 
-    fn pick<'a>(&self, answer: &'a Answer, now: Moment) -> &'a Reply {
-        if self.freshness(now).stale { &answer.stale } else { &answer.fresh }
+    /// Renders the answer to one more query ahead, from now on.
+    fn keep(&self, raw: &str, query: &Query, now: Moment) {
+        let _guard = self.write();
+        let published = self.published.load();
+        let answer = self.render(&published.state, query, now);
+        let next = published.with_query(raw, Rendered::new(query.clone(), answer, now));
+        if let Some(next) = next {
+            self.published.store(Arc::new(next));
+        }
     }
 
     fn touch(&self, query: &Query, now: Moment) {
@@ -275,10 +256,9 @@ impl Board {
     /// Looks whether time alone has changed the verdict, and forgets queries that nobody asks any more.
     pub fn tick(&self, now: Moment, wall: SystemTime) {
         let mut writer = self.write();
-        let published = self.published.load_full();
         let idle = |rendered: &Rendered| rendered.asked.get().is_none_or(|asked| now.since(asked) > IDLE);
-        if published.others.values().any(idle) {
-            self.publish(published.state.clone(), now, |others| others.retain(|_, rendered| !idle(rendered)));
+        if let Some(next) = self.published.load().without(idle) {
+            self.published.store(Arc::new(next));
         }
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
@@ -291,7 +271,7 @@ impl Board {
         if !change(&mut state) {
             return;
         }
-        self.publish(state, now, |_| {});
+        self.publish(state, now);
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
         self.tell(flip);
@@ -328,16 +308,9 @@ impl Board {
 
     // === Rendering ===
 
-    fn publish(&self, state: State, now: Moment, edit: impl FnOnce(&mut HashMap<Box<str>, Rendered>)) {
-        let old = self.published.load();
-        let mut others = old.others.clone();
-        edit(&mut others);
-        for rendered in others.values_mut() {
-            rendered.answer = self.render(&state, &rendered.query, now);
-        }
-        let mut default = old.default.clone();
-        default.answer = self.render(&state, &default.query, now);
-        self.published.store(Arc::new(Published { state, default, others }));
+    fn publish(&self, state: State, now: Moment) {
+        let next = self.published.load().with_state(state, |state, query| self.render(state, query, now));
+        self.published.store(Arc::new(next));
     }
 
     fn render(&self, state: &State, query: &Query, now: Moment) -> Answer {
@@ -375,15 +348,4 @@ pub fn why(reports: &[CheckReport]) -> (Verdict, Reason) {
     let reason = decides.and_then(|report| report.outcome.reason());
     let open = if reports.iter().any(|report| report.stale) { CACHE_STALE } else { RECOVERED };
     (verdict, reason.cloned().unwrap_or_else(|| Reason::new(open)))
-}
-
-impl Rendered {
-    /// A query whose answer is still to be rendered; asked `now`, so that it isn't forgotten at once.
-    fn new(query: Query, now: Moment) -> Self {
-        let reply = Reply::error(503, "not rendered yet");
-        let asked = Arc::new(AtomicMoment::default());
-        asked.advance(now);
-        let answer = Answer { fresh: reply.clone(), stale: reply, expires: Some(now) };
-        Self { query: Arc::new(query), answer, asked }
-    }
 }

@@ -122,7 +122,7 @@ pub struct CheckId(usize);
 /// The name of the check that applies the readiness rules.
 pub const NODE_READY: &str = "node_ready";
 /// The name of the check that looks at further Node conditions.
-pub const CUSTOM_CONDITIONS: &str = "custom_conditions";
+const CUSTOM_CONDITIONS: &str = "custom_conditions";
 /// The name of the local check that says whether kube-proxy works, which a load balancer that asks for a Service is told.
 pub const KUBE_PROXY: &str = "kube_proxy";
 

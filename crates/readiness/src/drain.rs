@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The label that asks for a Node to be left out of load balancers, with any value.
 ///
 /// Source: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
-pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Taints set by the cluster autoscaler, by Karpenter, and by an operator on a node that was shut down (KEP-2268).
 const DRAIN_TAINTS: [&str; 3] =

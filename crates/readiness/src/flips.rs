@@ -47,6 +47,7 @@ impl Flips {
             self.remembered.pop_front();
         }
         self.remembered.push_back(flip.clone());
+        debug_assert!(self.remembered.len() <= REMEMBERED);
         Some(flip)
     }
 

@@ -25,7 +25,8 @@ impl Moment {
     }
 }
 
-/// A moment that one thread writes and others read without a lock; it starts as "never" and only moves forward.
+/// A moment that one thread writes and others read without a lock; it starts as "never" and only moves forward. Whoever
+/// reads it sees all that was written before it.
 #[derive(Debug, Default)]
 pub struct AtomicMoment(AtomicU64);
 
@@ -33,12 +34,12 @@ impl AtomicMoment {
     /// Moves forward to `moment`; an earlier moment changes nothing.
     pub fn advance(&self, moment: Moment) {
         // Zero means never, so the origin itself is stored as one nanosecond later.
-        self.0.fetch_max(moment.0.max(1), Ordering::Relaxed);
+        self.0.fetch_max(moment.0.max(1), Ordering::Release);
     }
 
     /// The latest moment stored, or `None` if there was none yet.
     pub fn get(&self) -> Option<Moment> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.load(Ordering::Acquire) {
             0 => None,
             nanos => Some(Moment(nanos)),
         }

@@ -4,7 +4,7 @@ use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
-use nodegate_local_checks::{Check, CheckSettings, Dedicated, HostRoot, LocalChecks, Run, Timing};
+use nodegate_local_checks::{Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -286,7 +286,7 @@ async fn a_long_reason_is_cut_at_a_character() {
 
 /// A `statvfs` on a mount that is dead until it is revived.
 struct DeadMount {
-    dedicated: Dedicated,
+    dedicated: DedicatedThread,
     alive: Arc<(Mutex<bool>, Condvar)>,
     calls: Arc<AtomicUsize>,
 }
@@ -308,7 +308,7 @@ impl Check for DeadMount {
 async fn a_dead_mount_costs_one_thread_and_says_how_long() {
     let alive = Arc::new((Mutex::new(false), Condvar::new()));
     let check = DeadMount {
-        dedicated: Dedicated::new("dead-mount"),
+        dedicated: DedicatedThread::new("dead-mount"),
         alive: Arc::clone(&alive),
         calls: Arc::default(),
     };

@@ -162,6 +162,7 @@ async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
         read.extend_from_slice(&data);
         body.flow_control().release_capacity(data.len())?;
     }
+    debug_assert!(read.len() <= MAX_ANSWER);
     let trailers = body.trailers().await?.unwrap_or_default();
     outcome(&trailers).or_else(|| outcome(&head.headers)).ok_or(CallError::Malformed)??;
     Ok(read.freeze())

@@ -6,7 +6,7 @@ pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
 use crate::check::{Check, Run};
-use crate::dedicated::{Dedicated, NoAnswer};
+use crate::dedicated_thread::{DedicatedThread, NoAnswer};
 use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
@@ -43,7 +43,7 @@ pub(crate) const DEFINITION: Definition = Definition {
         Arc::new(ContainerRuntime {
             host: context.host.clone(),
             paths: set.unwrap_or_else(|| USUAL.iter().map(PathBuf::from).collect()),
-            thread: Dedicated::new("cri_socket"),
+            thread: DedicatedThread::new("cri_socket"),
         })
     },
 };
@@ -68,12 +68,12 @@ struct ContainerRuntime {
     /// Where a socket is looked for, in this order.
     paths: Vec<PathBuf>,
     /// A socket may be set that is on a dead filesystem.
-    thread: Dedicated,
+    thread: DedicatedThread,
 }
 
 /// Why the runtime could not be asked, or did not answer.
 #[derive(Debug)]
-enum Unasked {
+enum AskError {
     NoAnswer(NoAnswer),
     NoSocket(String),
     Denied(PathBuf),
@@ -97,11 +97,11 @@ impl Check for ContainerRuntime {
 impl ContainerRuntime {
     /// Asks the first runtime there is. A socket behind which something speaks gRPC but no CRI is none, such as that of
     /// Docker's containerd, which has it turned off; unless there is nothing else.
-    async fn ask(&self) -> Result<RuntimeStatus, Unasked> {
+    async fn ask(&self) -> Result<RuntimeStatus, AskError> {
         let mut last = None;
         for (path, file) in self.sockets().await? {
             match Self::status(&path, file?).await {
-                Err(error @ Unasked::Call(_, CallError::NotCri)) => last = last.or(Some(error)),
+                Err(error @ AskError::Call(_, CallError::NotCri)) => last = last.or(Some(error)),
                 result => return result,
             }
         }
@@ -109,7 +109,7 @@ impl ContainerRuntime {
     }
 
     /// The sockets that exist, or can't be looked at.
-    async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, Unasked>)>, NoAnswer> {
+    async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, AskError>)>, NoAnswer> {
         let (host, paths) = (self.host.clone(), self.paths.clone());
         let look = move || {
             let mut found = Vec::new();
@@ -117,7 +117,7 @@ impl ContainerRuntime {
                 match locate(&host, &path) {
                     Ok(file) => found.push((path, Ok(file))),
                     Err(error) if is_absence(&error) => {}
-                    Err(error) => found.push((path.clone(), Err(Unasked::of(path, error)))),
+                    Err(error) => found.push((path.clone(), Err(AskError::of(path, error)))),
                 }
             }
             found
@@ -125,16 +125,16 @@ impl ContainerRuntime {
         self.thread.run(look).await
     }
 
-    async fn status(path: &Path, file: OwnedFd) -> Result<RuntimeStatus, Unasked> {
+    async fn status(path: &Path, file: OwnedFd) -> Result<RuntimeStatus, AskError> {
         // By descriptor: the path may be longer than the 107 bytes that an address takes, and its links are the host's.
         let stream = UnixStream::connect(by_descriptor(&file)).await;
-        let stream = stream.map_err(|error| Unasked::of(path.to_owned(), error))?;
-        cri::status(stream).await.map_err(|error| Unasked::Call(path.to_owned(), error))
+        let stream = stream.map_err(|error| AskError::of(path.to_owned(), error))?;
+        cri::status(stream).await.map_err(|error| AskError::Call(path.to_owned(), error))
     }
 
-    fn none(&self) -> Unasked {
+    fn none(&self) -> AskError {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
-        Unasked::NoSocket(paths.join(", "))
+        AskError::NoSocket(paths.join(", "))
     }
 }
 
@@ -150,7 +150,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-impl Unasked {
+impl AskError {
     /// What the kernel says about a socket.
     fn of(path: PathBuf, error: io::Error) -> Self {
         match error.kind() {
@@ -165,25 +165,25 @@ impl Unasked {
     }
 }
 
-impl From<NoAnswer> for Unasked {
+impl From<NoAnswer> for AskError {
     fn from(why: NoAnswer) -> Self {
         Self::NoAnswer(why)
     }
 }
 
-impl From<Unasked> for Reason {
-    fn from(error: Unasked) -> Self {
+impl From<AskError> for Reason {
+    fn from(error: AskError) -> Self {
         let at = |reason: Self, path: PathBuf| reason.name(&path.display().to_string());
         match error {
-            Unasked::NoAnswer(why) => why.into(),
-            Unasked::NoSocket(paths) => Self::new("NoSocket").name(&paths),
-            Unasked::Denied(path) => at(Self::new("PermissionDenied"), path),
-            Unasked::Refused(path) => at(Self::new("ConnectionRefused"), path),
-            Unasked::NotAccepting(path) => at(Self::new("NotAccepting"), path),
-            Unasked::Io(path, error) => {
+            AskError::NoAnswer(why) => why.into(),
+            AskError::NoSocket(paths) => Self::new("NoSocket").name(&paths),
+            AskError::Denied(path) => at(Self::new("PermissionDenied"), path),
+            AskError::Refused(path) => at(Self::new("ConnectionRefused"), path),
+            AskError::NotAccepting(path) => at(Self::new("NotAccepting"), path),
+            AskError::Io(path, error) => {
                 Self::new("ConnectionFailed").detail(format_args!("{} ({error})", path.display()))
             }
-            Unasked::Call(path, error) => at(error.into(), path),
+            AskError::Call(path, error) => at(error.into(), path),
         }
     }
 }

@@ -6,7 +6,7 @@ mod settings;
 use self::room::{IMAGES, Limits, NODE, Room, Shortage};
 use self::settings::LimitSettings;
 use crate::check::{Check, Run};
-use crate::dedicated::Dedicated;
+use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
@@ -46,7 +46,7 @@ pub(crate) const DEFINITION: Definition = Definition {
 
 struct DiskPressure {
     host: HostRoot,
-    table: Dedicated,
+    table: DedicatedThread,
     places: Vec<Place>,
     /// How long the filesystems have to answer: less than the whole run has, so that it can say which one did not.
     patience: Duration,
@@ -57,7 +57,7 @@ struct Place {
     path: PathBuf,
     limits: Limits,
     /// Of its own, so that one that hangs keeps no other from being looked at.
-    thread: Dedicated,
+    thread: DedicatedThread,
     /// Where links led to last time: a link to a filesystem that hangs can't be followed any more.
     real: Arc<Mutex<PathBuf>>,
 }
@@ -89,7 +89,7 @@ impl DiskPressure {
         let paths = context.options.get(PATHS.name()).map(|Paths(paths)| paths);
         Self {
             host: context.host.clone(),
-            table: Dedicated::new("disk_pressure"),
+            table: DedicatedThread::new("disk_pressure"),
             places: places(paths, &limits).map(|(path, limits)| Place::new(path, limits)).collect(),
             patience: context.timeout * 3 / 4,
         }
@@ -250,7 +250,7 @@ fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
 impl Place {
     fn new(path: PathBuf, limits: Limits) -> Self {
         let real = Arc::new(Mutex::new(path.clone()));
-        Self { path, limits, thread: Dedicated::new("disk_pressure"), real }
+        Self { path, limits, thread: DedicatedThread::new("disk_pressure"), real }
     }
 
     fn real(&self) -> PathBuf {

@@ -5,7 +5,7 @@ mod fault;
 
 use self::fault::{Fault, Finding};
 use crate::check::{Check, Run};
-use crate::dedicated::Dedicated;
+use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
@@ -49,13 +49,13 @@ pub(crate) const DEFINITION: Definition = Definition {
             paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
             writable: Mutex::default(),
         };
-        Arc::new(FilesystemRo { watch: Arc::new(watch), thread: Dedicated::new("filesystem_ro") })
+        Arc::new(FilesystemRo { watch: Arc::new(watch), thread: DedicatedThread::new("filesystem_ro") })
     },
 };
 
 struct FilesystemRo {
     watch: Arc<Watch>,
-    thread: Dedicated,
+    thread: DedicatedThread,
 }
 
 impl Check for FilesystemRo {

@@ -10,7 +10,7 @@ mod routes;
 mod settings;
 
 use crate::check::{Check, Run};
-use crate::dedicated::Dedicated;
+use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::options::OptionKey;
@@ -55,7 +55,7 @@ struct Network {
     gateways: Gateways,
     counted: [bool; 2],
     patience: Duration,
-    files: Dedicated,
+    files: DedicatedThread,
     families: [Family; 2],
     /// The nameservers that were complained about, so that the log says it once.
     complaint: Mutex<Vec<Nameserver>>,
@@ -66,7 +66,7 @@ struct Family {
     name: &'static str,
     had_route: AtomicBool,
     /// The kernel may take for ever to tell of a link.
-    thread: Dedicated,
+    thread: DedicatedThread,
 }
 
 /// What the host's files say.
@@ -94,8 +94,11 @@ impl Check for Network {
 
 impl Network {
     fn new(context: &Context<'_>) -> Self {
-        let family =
-            |name| Family { name, had_route: AtomicBool::default(), thread: Dedicated::new("network_links") };
+        let family = |name| Family {
+            name,
+            had_route: AtomicBool::default(),
+            thread: DedicatedThread::new("network_links"),
+        };
         Self {
             host: context.host.clone(),
             question: context.options.get(NAME.name()).unwrap_or_default(),
@@ -103,7 +106,7 @@ impl Network {
             gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
             counted: context.options.get::<Families>(FAMILIES.name()).unwrap_or_default().counted(),
             patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
-            files: Dedicated::new("network"),
+            files: DedicatedThread::new("network"),
             families: [family("IPv4"), family("IPv6")],
             complaint: Mutex::default(),
         }

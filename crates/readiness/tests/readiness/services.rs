@@ -1,5 +1,4 @@
 //! Watched Services on the board, told as stories. Time is a number here; nothing waits.
-#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
 
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Lookup, Moment, Node, NodeFacts, OnStale, Policy, Reply,

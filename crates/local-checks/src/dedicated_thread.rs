@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// refused at once, so that a mount that is dead for a week still costs one thread. Tokio's `spawn_blocking` has no
 /// such bound, and its runtime can't shut down while a call is stuck.
 #[derive(Clone, Debug)]
-pub struct Dedicated {
+pub struct DedicatedThread {
     thread_name: String,
     busy_since: Arc<Mutex<Option<Instant>>>,
 }
@@ -40,7 +40,7 @@ impl From<NoAnswer> for Reason {
     }
 }
 
-impl Dedicated {
+impl DedicatedThread {
     /// For the check of this name, by which the thread can be told in `ps -L`.
     pub fn new(check: &str) -> Self {
         Self { thread_name: check.to_owned(), busy_since: Arc::default() }
@@ -93,7 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hung_call_costs_one_thread_however_often_it_is_tried() {
-        let dedicated = Dedicated::new("hangs");
+        let dedicated = DedicatedThread::new("hangs");
         let (release, stuck) = mpsc::channel::<()>();
         let (enter, mut entered) = tokio::sync::mpsc::channel(1);
         let first = dedicated.run(move || {
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_told_and_the_next_call_runs() {
-        let dedicated = Dedicated::new("panics");
+        let dedicated = DedicatedThread::new("panics");
         let why = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
         assert_eq!(Reason::from(why), Reason::new("Panicked"));
         assert_eq!(dedicated.run(|| 7).await.unwrap(), 7);

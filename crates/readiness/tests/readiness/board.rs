@@ -1,5 +1,4 @@
 //! The board, told as stories. Time is a number here; nothing waits.
-#![allow(clippy::unwrap_used, reason = "a test may end where a story breaks off")]
 
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;

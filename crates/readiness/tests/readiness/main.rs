@@ -1,0 +1,8 @@
+//! The core from the outside: rules as a table, and the board as stories.
+
+#[cfg(test)]
+mod board;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod services;
