@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, NODE, kubeconfig_of_api_get};
 use crate::load::{Connections, Prober};
 use crate::pinning;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use std::env;
 use std::fs::File;
 use std::io;

@@ -2,7 +2,8 @@
 
 use crate::changes::Changes;
 use crate::node::DemoNode;
-use nodegate_kube_sim::{Rule, Sim};
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::cluster::agent_rules;
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,13 +30,7 @@ impl Cluster {
             builder = builder.lease_interval(TOUR_LEASE_INTERVAL);
         }
         let sim = builder.start().await?;
-        // What manifests/base allows, and no more.
-        let rules = vec![
-            Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
-            Rule::allow(&["list", "watch"], "coordination.k8s.io", &["leases"])
-                .in_namespace("kube-node-lease"),
-        ];
-        sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", rules);
+        sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
         let cluster = Self { changes: Changes::follow(sim.clone(), names)?, sim, dir };
         cluster.sim.write_kubeconfig(&cluster.kubeconfig())?;

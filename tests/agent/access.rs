@@ -2,12 +2,11 @@
 //! little the agent may be allowed itself.
 
 use nodegate_kube_sim::Rule;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::http::{ask, connect};
-use nodegate_testbed::netns::Lab;
-use nodegate_testbed::waiting::until;
-use nodegate_testbed::{ports, programs};
+use nodegate_testbed::network::node_network::NodeNetwork;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::programs;
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
@@ -23,16 +22,9 @@ fn get(to: SocketAddr, path: &str) -> String {
     ask(to, format!("GET {path} HTTP/1.0\r\n\r\n"))
 }
 
-/// Where the agent says that it answers metrics.
-fn metrics_address(agent: &Agent) -> SocketAddr {
-    let log = agent.log_text();
-    let line = log.lines().find(|line| line.contains("listening address=")).unwrap();
-    line.split("metrics_addr=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
-}
-
 #[test]
 fn only_clients_of_the_networks_named_are_answered() {
-    let lab = Lab::start();
+    let net = NodeNetwork::start();
     let agent_port = ports::free();
     let agent = Agent::alone(&[
         "--listen-address=::",
@@ -42,11 +34,11 @@ fn only_clients_of_the_networks_named_are_answered() {
     let port = agent.address().port();
     let everywhere = [NODE_V4, NODE_V6].map(|ip| (address(ip, port), address(ip, agent_port)));
     for (http, haproxy) in everywhere {
-        let (health, line) = lab.on_router(|| (get(http, "/health"), ask(haproxy, "")));
+        let (health, line) = net.on_router(|| (get(http, "/health"), ask(haproxy, "")));
         assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
 
         // One hop further, on networks that are not named: closed without a byte, whoever speaks first.
-        let answers = lab.on_resolver(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
+        let answers = net.on_resolver(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
         assert_eq!(answers, ["", "", ""], "{http}");
     }
 
@@ -61,12 +53,12 @@ fn only_clients_of_the_networks_named_are_answered() {
 
 #[test]
 fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
-    let lab = Lab::start();
+    let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
     let http = address(NODE_V4, agent.address().port());
     let mut kept = connect(http).unwrap();
     for _ in 0..300 {
-        assert_eq!(lab.on_router(|| ask(http, "")), "");
+        assert_eq!(net.on_router(|| ask(http, "")), "");
     }
     kept.write_all(b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut start = [0; 12];
@@ -81,17 +73,17 @@ fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
 
 #[test]
 fn everybody_is_answered_by_default() {
-    let lab = Lab::start();
+    let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::"]);
     let http = address(NODE_V4, agent.address().port());
-    assert!(lab.on_resolver(|| get(http, "/livez")).ends_with("ok"));
+    assert!(net.on_resolver(|| get(http, "/livez")).ends_with("ok"));
     assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(0.0));
 }
 
 #[test]
 fn a_metrics_address_takes_over_what_tells_everything() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
-    let (http, metrics) = (agent.address(), metrics_address(&agent));
+    let (http, metrics) = (agent.address(), agent.metrics_address());
     assert_ne!(http, metrics);
     for path in ["/metrics", "/status.json", "/status.json?pretty", "/"] {
         let refused = get(http, path);
@@ -116,12 +108,12 @@ fn a_metrics_address_takes_over_what_tells_everything() {
 
 #[test]
 fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
-    let lab = Lab::start();
+    let net = NodeNetwork::start();
     let port = ports::free();
     let at = format!("--metrics-addr={NODE_V4}:{port}");
     let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8", &at]);
     let (http, metrics) = (address(NODE_V4, agent.address().port()), address(NODE_V4, port));
-    let (health, scrape) = lab.on_router(|| (get(http, "/health"), get(metrics, "/metrics")));
+    let (health, scrape) = net.on_router(|| (get(http, "/health"), get(metrics, "/metrics")));
     assert!(health.is_empty() && scrape.contains("nodegate_verdict"), "{health} {scrape}");
 
     let mut oldest = connect(metrics).unwrap();
@@ -134,7 +126,7 @@ fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
 #[test]
 fn a_metrics_address_drains_with_the_rest() {
     let mut agent = Agent::alone(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
-    let metrics = metrics_address(&agent);
+    let metrics = agent.metrics_address();
     let mut kept = connect(metrics).unwrap();
     let mut ask = |path: &str| {
         kept.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! These tests must run as root, and fail if they don't: containerd needs it.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::containerd::Containerd;
+use nodegate_testbed::Agent;
+use nodegate_testbed::host::containerd::Containerd;
 use nodegate_testbed::process::threads_named;
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! The credentials that the agent takes, and what it says of those that it does not.
 
-use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::programs;
+use nodegate_testbed::{Cluster, NODE};
 use std::fs;
 use std::process::Command;
 

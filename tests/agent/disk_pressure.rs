@@ -2,8 +2,8 @@
 //!
 //! They are in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::disks::Disks;
+use nodegate_testbed::Agent;
+use nodegate_testbed::host::disks::Disks;
 use nodegate_testbed::process::{signal, threads_named};
 use std::time::Duration;
 

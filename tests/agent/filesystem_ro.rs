@@ -3,8 +3,8 @@
 //! They are on loop devices in a mount namespace that nobody else sees, so these tests must run as root, and fail if they
 //! don't.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::disks::Disks;
+use nodegate_testbed::Agent;
+use nodegate_testbed::host::disks::Disks;
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
     disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])

@@ -1,11 +1,10 @@
 //! The local checks through the real agent: what it answers, when it begins and how it is set.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use nodegate_testbed::process::threads;
-use nodegate_testbed::programs::{self, needs_root};
+use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, needs_root, until};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;

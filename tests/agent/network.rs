@@ -2,8 +2,8 @@
 //!
 //! The node, the router and dnsmasq are in network namespaces, so these tests must run as root, and fail if they don't.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::netns::{Lab, RESOLVER_V4, RESOLVER_V6};
+use nodegate_testbed::Agent;
+use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
 
 const NAME: &str = "name=node.test";
 
@@ -15,97 +15,97 @@ fn fails(agent: &Agent, reason: &str) {
     agent.wait_fails_with("network", reason);
 }
 
-fn lab_with_resolver() -> Lab {
-    let mut lab = Lab::start();
-    lab.start_resolver();
-    lab.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
-    lab
+fn with_resolver() -> NodeNetwork {
+    let mut net = NodeNetwork::start();
+    net.start_resolver();
+    net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
+    net
 }
 
 #[test]
 fn a_resolver_that_is_frozen_killed_and_back() {
-    let mut lab = lab_with_resolver();
-    let agent = lab.agent(NAME);
+    let mut net = with_resolver();
+    let agent = net.agent(NAME);
     passes(&agent);
-    lab.signal_resolver("STOP");
+    net.signal_resolver("STOP");
     fails(&agent, "DNS: 10.78.0.53 no answer, fd78::53 no answer");
-    lab.signal_resolver("CONT");
+    net.signal_resolver("CONT");
     passes(&agent);
-    lab.kill_resolver();
+    net.kill_resolver();
     fails(&agent, "DNS: 10.78.0.53 connection refused, fd78::53 connection refused");
-    lab.start_resolver();
+    net.start_resolver();
     passes(&agent);
-    lab.nameservers(&[]);
+    net.nameservers(&[]);
     fails(&agent, "DNS: no nameserver in resolv.conf");
 }
 
 #[test]
 fn what_counts_as_an_answer() {
-    let lab = lab_with_resolver();
-    passes(&lab.agent("name=nowhere.test"));
-    fails(&lab.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
-    fails(&lab.agent("name=."), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
-    passes(&lab.agent("nameservers=off"));
-    passes(&lab.agent("name=big.test"));
-    lab.at_resolver("iptables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
-    lab.at_resolver("ip6tables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
-    passes(&lab.agent(NAME));
+    let net = with_resolver();
+    passes(&net.agent("name=nowhere.test"));
+    fails(&net.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
+    fails(&net.agent("name=."), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
+    passes(&net.agent("nameservers=off"));
+    passes(&net.agent("name=big.test"));
+    net.at_resolver("iptables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
+    net.at_resolver("ip6tables -I INPUT -p tcp --dport 53 -j REJECT --reject-with tcp-reset");
+    passes(&net.agent(NAME));
     fails(
-        &lab.agent("name=big.test"),
+        &net.agent("name=big.test"),
         "DNS: 10.78.0.53 connection refused over TCP, fd78::53 connection refused over TCP",
     );
 }
 
 #[test]
 fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
-    let lab = lab_with_resolver();
-    lab.nameservers(&["10.78.0.99", RESOLVER_V4]);
-    let agent = lab.agent(NAME);
+    let net = with_resolver();
+    net.nameservers(&["10.78.0.99", RESOLVER_V4]);
+    let agent = net.agent(NAME);
     passes(&agent);
     agent.wait_runs("network", 2);
     assert_eq!(agent.logged("a nameserver does not answer"), 1, "{}", agent.log_text());
-    let strict = lab.agent(&format!("{NAME},nameservers=all"));
+    let strict = net.agent(&format!("{NAME},nameservers=all"));
     fails(&strict, "DNS: 10.78.0.99 ");
 }
 
 #[test]
 fn a_router_whose_link_goes_down_and_up() {
-    let lab = lab_with_resolver();
-    let agent = lab.agent(NAME);
+    let net = with_resolver();
+    let agent = net.agent(NAME);
     passes(&agent);
-    lab.router("ip link set rt0 down");
+    net.router("ip link set rt0 down");
     fails(&agent, "Gateway: 10.77.0.1 on eth0: link is down, fe80::1 on eth0: link is down; DNS: ");
-    lab.router("ip link set rt0 up; ip addr replace fd77::1/64 dev rt0 nodad; ip addr replace fe80::1/64 dev rt0 nodad");
+    net.router("ip link set rt0 up; ip addr replace fd77::1/64 dev rt0 nodad; ip addr replace fe80::1/64 dev rt0 nodad");
     passes(&agent);
 }
 
 #[test]
 fn a_router_is_known_by_its_link_layer_address() {
-    let lab = lab_with_resolver();
-    let agent = lab.agent(NAME);
+    let net = with_resolver();
+    let agent = net.agent(NAME);
     passes(&agent);
-    passes(&lab.agent_within("1s", NAME));
-    lab.router("ip addr del 10.77.0.1/24 dev rt0");
+    passes(&net.agent_within("1s", NAME));
+    net.router("ip addr del 10.77.0.1/24 dev rt0");
     fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
-    lab.router("ip addr add 10.77.0.1/24 dev rt0");
+    net.router("ip addr add 10.77.0.1/24 dev rt0");
     passes(&agent);
     // This drops neighbour discovery.
-    lab.router("ip6tables -I INPUT -i rt0 -j DROP");
+    net.router("ip6tables -I INPUT -i rt0 -j DROP");
     fails(&agent, "Gateway: fe80::1 on eth0: no answer to NDP");
-    passes(&lab.agent(&format!("{NAME},families=ipv4")));
-    lab.router("ip6tables -F INPUT");
+    passes(&net.agent(&format!("{NAME},families=ipv4")));
+    net.router("ip6tables -F INPUT");
     passes(&agent);
 }
 
 /// All nodes ask the same router: one whose policy changes must not take out every node at once.
 #[test]
 fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
-    let lab = lab_with_resolver();
-    let agent = lab.agent(NAME);
+    let net = with_resolver();
+    let agent = net.agent(NAME);
     passes(&agent);
     agent.wait_runs("network", 14);
     // It still answers ARP, and forwards.
-    lab.router("iptables -I INPUT -i rt0 -j DROP");
+    net.router("iptables -I INPUT -i rt0 -j DROP");
     agent.wait_runs("network", 14);
     passes(&agent);
     assert_eq!(agent.logged("local check fails"), 0, "{}", agent.log_text());
@@ -113,40 +113,40 @@ fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
 
 #[test]
 fn a_default_route_that_is_lost() {
-    let lab = lab_with_resolver();
-    let agent = lab.agent(&format!("{NAME},nameservers=off"));
+    let net = with_resolver();
+    let agent = net.agent(&format!("{NAME},nameservers=off"));
     passes(&agent);
-    lab.node("ip route del default");
+    net.node("ip route del default");
     fails(&agent, "Gateway: IPv4 default route is gone");
-    lab.node("ip -6 route del default");
+    net.node("ip -6 route del default");
     fails(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
-    lab.node("ip route add default via 10.77.0.1; ip route add default via fe80::1 dev eth0");
+    net.node("ip route add default via 10.77.0.1; ip route add default via fe80::1 dev eth0");
     passes(&agent);
-    lab.node("ip link set eth0 down");
+    net.node("ip link set eth0 down");
     fails(&agent, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
 }
 
 #[test]
 fn nodes_with_other_routes_than_most() {
-    let lab = Lab::without_routes();
+    let net = NodeNetwork::without_routes();
     let alone = "nameservers=off";
-    passes(&lab.agent(alone));
-    lab.node("ip route add default dev eth0; ip -6 route add default dev eth0");
-    let agent = lab.agent(alone);
+    passes(&net.agent(alone));
+    net.node("ip route add default dev eth0; ip -6 route add default dev eth0");
+    let agent = net.agent(alone);
     passes(&agent);
-    lab.router("ip link set rt0 down");
+    net.router("ip link set rt0 down");
     fails(&agent, "Gateway: eth0: link is down, eth0: link is down");
-    lab.router("ip link set rt0 up");
+    net.router("ip link set rt0 up");
     passes(&agent);
     // A better route to nobody counts, not the worse one that would work.
-    lab.node("ip route replace default via 10.77.0.1 metric 200; ip route del default dev eth0");
+    net.node("ip route replace default via 10.77.0.1 metric 200; ip route del default dev eth0");
     passes(&agent);
-    lab.node("ip route add default via 10.77.0.66 metric 100");
+    net.node("ip route add default via 10.77.0.66 metric 100");
     fails(&agent, "Gateway: 10.77.0.66 on eth0: no answer to ARP");
-    passes(&lab.agent(&format!("{alone},gateways=off")));
+    passes(&net.agent(&format!("{alone},gateways=off")));
     // The next hop is in no network of the node's.
-    lab.node("ip route del default metric 100; ip route del default metric 200");
-    lab.router("ip addr add 192.0.2.1/32 dev rt0");
-    lab.node("ip route add default via 192.0.2.1 dev eth0 onlink");
+    net.node("ip route del default metric 100; ip route del default metric 200");
+    net.router("ip addr add 192.0.2.1/32 dev rt0");
+    net.node("ip route add default via 192.0.2.1 dev eth0 onlink");
     passes(&agent);
 }

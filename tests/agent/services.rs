@@ -1,16 +1,14 @@
 //! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
 
 use nodegate_kube_sim::{Effect, Scope};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::http::Reply;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, NODE, Reply, until};
 use serde_json::json;
 use std::fmt::Write;
 use std::time::Duration;
 
 const ARGS: &[&str] = &["--stale-after=4s", "--watch-service=default/web"];
 const PATH: &str = "/services/default/web";
+const WEIGHT: &str = "X-Load-Balancing-Endpoint-Weight";
 const CHECK: &str = "/health?check=service:default/web";
 
 /// An endpoint: its address, its node (empty for none), and whether it is ready.
@@ -63,8 +61,7 @@ impl Story {
         until(&format!("{endpoints} endpoints"), || {
             let reply = self.agent.get(PATH);
             let same = reply.json()["localEndpoints"] == endpoints && reply.status == status;
-            let weight = format!("x-load-balancing-endpoint-weight: {endpoints}");
-            (same && reply.head.to_lowercase().contains(&weight)).then_some(())
+            (same && reply.header(WEIGHT) == Some(&endpoints.to_string())).then_some(())
         });
         assert_eq!(self.agent.get(CHECK).status, status);
     }
@@ -124,7 +121,7 @@ fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
     story.agent.wait_reason("Unschedulable");
     let reply = story.agent.get(&asked);
     assert_eq!((reply.status, &reply.json()["localEndpoints"]), (503, &json!(1)));
-    assert!(reply.head.to_lowercase().contains("x-load-balancing-endpoint-weight: 0"), "{}", reply.head);
+    assert_eq!(reply.header(WEIGHT), Some("0"), "{}", reply.head);
     assert_eq!(story.agent.get(PATH).status, 200, "kube-proxy knows no cordon");
     // Both in one question, with a third state.
     let both = story.agent.get("/health?check=node_ready,service:default/web&drain=404");

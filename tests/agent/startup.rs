@@ -1,10 +1,9 @@
 //! From the start to the first answer, and what a signal does before it and after.
 
-use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::process::signal;
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Cluster, NODE, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

@@ -1,10 +1,9 @@
 //! `nodegate status`: what it says of a running agent, and what it does when there is none, or something else.
 
-use nodegate_testbed::agent::{Agent, run};
-use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::agent::run;
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Server, hang};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
@@ -155,10 +154,7 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
 fn the_status_has_moved_with_metrics_addr() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&["--metrics-addr=127.0.0.1:0"]);
-    let log = agent.log_text();
-    let moved: SocketAddr =
-        log.split("metrics_addr=").nth(1).unwrap().split([' ', '\n']).next().unwrap().parse().unwrap();
-    let (probed, moved) = (agent.address().port().to_string(), moved.to_string());
+    let (probed, moved) = (agent.address().port().to_string(), agent.metrics_address().to_string());
     let env = [("LISTEN_PORT", probed.as_str()), ("NODEGATE_METRICS_ADDR", moved.as_str())];
     told(run(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
     told(run(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);

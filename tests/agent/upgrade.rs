@@ -3,7 +3,7 @@
 //! `make faults` replaces fifty; here are a few of each kind. With `NODEGATE_PREDECESSOR=<program>`,
 //! `cargo test --test agent -- --ignored --nocapture upgrade` replaces another version, by itself and by this one.
 
-use nodegate_testbed::cable::{Cable, NODE_IP};
+use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
 use nodegate_testbed::programs;
 use nodegate_testbed::rollout::Rollout;

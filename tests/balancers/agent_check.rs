@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT};
 use crate::traffic::traffic;
 use nodegate_testbed::haproxy::{Haproxy, ServerState};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::net::SocketAddr;
 
 const NODE: &str = NODES[0];

@@ -6,7 +6,7 @@ use crate::site::{NODES, Site};
 use crate::traffic::{ask, traffic};
 use nodegate_testbed::http;
 use nodegate_testbed::prober::Saw;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

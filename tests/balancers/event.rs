@@ -4,7 +4,7 @@ use crate::nodes::Nodes;
 use crate::site::NODES;
 use crate::traffic::{Held, failures, served};
 use nodegate_testbed::prober::Prober;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -2,12 +2,10 @@
 //! keepalived and an agent in it, and so is the network between them, with the API server.
 
 use crate::site::{HTTP_PORT, NODES, documented};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::Cluster;
-use nodegate_testbed::namespaces::Namespace;
+use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::process::signal;
-use nodegate_testbed::programs::{self, needs_root, system};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::programs::{self, system};
+use nodegate_testbed::{Agent, Cluster, needs_root, until};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;

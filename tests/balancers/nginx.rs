@@ -6,7 +6,7 @@ use crate::site::{NODES, Site};
 use crate::traffic::{ask, failures, served, traffic};
 use nodegate_testbed::prober::Saw;
 use nodegate_testbed::programs::system;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -2,10 +2,8 @@
 
 use crate::backend::Backend;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::turns::{Turn, Turns};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, until};
 use std::time::Duration;
 
 /// Short, so that outages are, too; the Lease moves every second to match.

@@ -1,7 +1,7 @@
 //! Where a story takes place: addresses of its own on loopback, so that the configurations are the documented ones but
 //! for the network's first bytes.
 
-use nodegate_testbed::ports::Network;
+use nodegate_testbed::network::ports::Loopback;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub(crate) const AGENT_PORT: u16 = 25002;
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
 
 pub(crate) struct Site {
-    net: Network,
+    net: Loopback,
     dir: TempDir,
 }
 
 impl Site {
     pub(crate) fn new() -> Self {
-        Self { net: Network::new(), dir: tempfile::tempdir().unwrap() }
+        Self { net: Loopback::new(), dir: tempfile::tempdir().unwrap() }
     }
 
     /// A node's address: 10.0.0.11 and so on in the documentation.

@@ -1,7 +1,8 @@
 //! Clients: constant traffic with a new connection for each request, and connections that stay.
 
 use crate::backend::HOLD;
-use nodegate_testbed::http::{self, Reply};
+use nodegate_testbed::Reply;
+use nodegate_testbed::http;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};

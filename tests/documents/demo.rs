@@ -1,7 +1,7 @@
 //! `make demo`, as a person uses it. The tour needs kubectl.
 
 use crate::running_demo::{Running, demo};
-use nodegate_testbed::ports::free_row;
+use nodegate_testbed::network::ports::free_row;
 use nodegate_testbed::process::signal;
 use std::net::TcpListener;
 

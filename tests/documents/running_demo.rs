@@ -1,8 +1,8 @@
 //! What `make demo` starts: a simulated cluster with three nodes, and an agent for each.
 
 use nodegate_testbed::kubectl::Kubectl;
-use nodegate_testbed::waiting::until;
-use nodegate_testbed::{ports, process, programs};
+use nodegate_testbed::network::ports;
+use nodegate_testbed::{process, programs, until};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;

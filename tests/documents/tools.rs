@@ -2,7 +2,7 @@
 //!
 //! It is in a mount namespace that nobody else sees, so it needs root.
 
-use nodegate_testbed::programs::needs_root;
+use nodegate_testbed::needs_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

@@ -79,6 +79,13 @@ impl Agent {
         self.address
     }
 
+    /// Where it says that it answers metrics.
+    pub fn metrics_address(&self) -> SocketAddr {
+        let log = self.log_text();
+        let named = log.split("metrics_addr=").nth(1).expect("an agent with --metrics-addr");
+        named.split([' ', '\n']).next().unwrap().parse().unwrap()
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -100,7 +107,7 @@ impl Agent {
     }
 
     /// Waits until the answer to this path is as described.
-    pub fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
+    fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
         let last = std::cell::RefCell::new(None);
         let attempt = || {
             let reply = self.get(path);

@@ -1,5 +1,8 @@
 //! What the tests, the benchmarks and the demo share: the real agent as a child process, simulated clusters, the machines
 //! around them, and who asks.
+//!
+//! What does not work here ends the test with a panic. The demo therefore starts its programs in its own way: a person gets
+//! a line that says what to do, and an exit code.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -11,22 +14,23 @@
 )]
 
 pub mod agent;
-pub mod cable;
 pub mod cluster;
-pub mod containerd;
-pub mod disks;
 pub mod haproxy;
+pub mod host;
 pub mod http;
 pub mod kubectl;
-pub mod namespaces;
-pub mod netns;
-
-pub mod ports;
+pub mod network;
 pub mod prober;
 pub mod process;
 pub mod programs;
-pub mod proxy;
 pub mod rollout;
 pub mod stub;
 pub mod turns;
 pub mod waiting;
+
+// What nearly every story begins with.
+pub use agent::Agent;
+pub use cluster::{Cluster, NODE};
+pub use http::Reply;
+pub use programs::needs_root;
+pub use waiting::{until, until_or};

@@ -2,7 +2,7 @@
 
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NODE};
-use crate::ports;
+use crate::network::ports;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;

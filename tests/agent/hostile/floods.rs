@@ -3,8 +3,8 @@
 use super::client::{connect, connect_many, reset};
 use super::scene::Scene;
 use nodegate_testbed::http::{is_closed, read_all};
-use nodegate_testbed::ports;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::until;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 

@@ -2,9 +2,9 @@
 
 use super::client::connect;
 use super::scene::Scene;
-use nodegate_testbed::http::{Reply, ask_on, read_all, read_answer};
+use nodegate_testbed::http::{ask_on, read_all, read_answer};
 use nodegate_testbed::stub::{Act, Stub};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Reply, until};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;

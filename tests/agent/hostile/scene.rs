@@ -1,10 +1,8 @@
 //! An agent on a simulated cluster, a balancer that behaves well, and what must be so in the end.
 
 use super::balancer::Balancer;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::process;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, until};
 use std::net::{SocketAddr, TcpStream};
 
 /// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.

@@ -3,7 +3,7 @@
 use super::client::{connect, connect_many};
 use super::scene::Scene;
 use nodegate_testbed::http::is_closed;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Command;

@@ -3,7 +3,7 @@
 use super::browser::{Browser, Tab};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use nodegate_testbed::agent::Agent;
+use nodegate_testbed::Agent;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

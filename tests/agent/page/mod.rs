@@ -5,10 +5,7 @@ mod looks;
 
 use browser::Browser;
 use looks::look;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::http::Reply;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, NODE, Reply, until};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 

@@ -3,7 +3,7 @@
 use super::kubectl::Change;
 use super::lab::Lab;
 use super::watching::{Seen, Watching as _, seen};
-use nodegate_testbed::agent::Agent;
+use nodegate_testbed::Agent;
 use std::time::Instant;
 
 /// The taints that drain.

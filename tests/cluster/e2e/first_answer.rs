@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use super::watching::{Watching as _, seen};
-use nodegate_testbed::proxy::Mode;
+use nodegate_testbed::network::proxy::Mode;
 use std::time::{Duration, Instant};
 
 /// Far away or slow to hand out credentials, an API server may need longer than the default grace; these tests are about

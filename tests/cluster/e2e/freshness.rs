@@ -2,8 +2,8 @@
 
 use super::lab::Lab;
 use super::watching::{Watching as _, seen};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::proxy::Mode;
+use nodegate_testbed::Agent;
+use nodegate_testbed::network::proxy::Mode;
 use std::time::{Duration, Instant};
 
 /// Short, so that the tests are.

@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use super::watching::{Watching as _, seen};
-use nodegate_testbed::agent::Agent;
+use nodegate_testbed::Agent;
 
 const PROBES: u32 = 2_000;
 

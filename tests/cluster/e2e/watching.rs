@@ -1,8 +1,6 @@
 //! Watching what the agent answers, with the times of it.
 
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::http::Reply;
-use nodegate_testbed::waiting::until_or;
+use nodegate_testbed::{Agent, Reply, until_or};
 use std::time::{Duration, Instant};
 
 /// An answer that was waited for.

@@ -3,8 +3,7 @@
 use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Scope};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, until};
 use std::time::Instant;
 
 pub(crate) fn token_rotated() -> Row {

@@ -4,7 +4,7 @@ use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Fault, Scope};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::time::{Duration, Instant};
 
 pub(crate) fn compacted_under_an_open_watch() -> Row {

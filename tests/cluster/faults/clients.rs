@@ -2,7 +2,7 @@
 
 use super::scene::{FRESH, Scene};
 use super::table::Row;
-use nodegate_testbed::agent::Agent;
+use nodegate_testbed::Agent;
 use nodegate_testbed::http;
 use nodegate_testbed::process::allow_descriptors;
 use std::io::Write;

@@ -3,9 +3,7 @@
 use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
 use super::simulator::Simulator;
 use super::table::Row;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::programs::needs_root;
+use nodegate_testbed::{Agent, Cluster, NODE, needs_root};
 use std::time::Duration;
 
 /// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.

@@ -4,9 +4,8 @@
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Scope, Server};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::proxy::Proxy;
+use nodegate_testbed::network::proxy::Proxy;
+use nodegate_testbed::{Agent, Cluster, NODE};
 use std::time::Duration;
 
 /// The default of `--stale-after`, and a second.

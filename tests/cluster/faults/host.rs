@@ -3,10 +3,9 @@
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
 use super::table::Row;
-use nodegate_testbed::agent::Agent;
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, until};
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -3,49 +3,49 @@
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
 use super::table::Row;
-use nodegate_testbed::cluster::Cluster;
-use nodegate_testbed::netns::{Lab, RESOLVER_V4};
+use nodegate_testbed::Cluster;
+use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 
 /// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
-fn scene(lab: &Lab, args: &[&str]) -> Scene {
+fn scene(net: &NodeNetwork, args: &[&str]) -> Scene {
     let address = format!("{RESOLVER_V4}:0").parse().unwrap();
-    let cluster = lab.on_resolver(|| Cluster::with(|builder| usual(builder.listen(address))));
+    let cluster = net.on_resolver(|| Cluster::with(|builder| usual(builder.listen(address))));
     let agent = cluster.agent(&[args, &[SYNCED]].concat());
     Scene::of(cluster, agent)
 }
 
 /// Has the router drop, from now on, what passes between the API server and this port of the node's; or any port.
-fn drop_packets(lab: &Lab, scene: &Scene, node_port: Option<&str>) {
+fn drop_packets(net: &NodeNetwork, scene: &Scene, node_port: Option<&str>) {
     let api = scene.cluster.sim.address().port();
     let of = |side: &str| node_port.map(|port| format!("--{side}port {port}")).unwrap_or_default();
-    lab.router(&format!("iptables -A FORWARD -p tcp --dport {api} {} -j DROP", of("s")));
-    lab.router(&format!("iptables -A FORWARD -p tcp --sport {api} {} -j DROP", of("d")));
+    net.router(&format!("iptables -A FORWARD -p tcp --dport {api} {} -j DROP", of("s")));
+    net.router(&format!("iptables -A FORWARD -p tcp --sport {api} {} -j DROP", of("d")));
 }
 
 /// The node's ports of the connections to the API server.
-fn open_connections(lab: &Lab, scene: &Scene) -> Vec<String> {
+fn open_connections(net: &NodeNetwork, scene: &Scene) -> Vec<String> {
     let api = scene.cluster.sim.address().port();
-    let listed = lab.node_says(&format!("ss -Htn state established dport = :{api}"));
+    let listed = net.node_says(&format!("ss -Htn state established dport = :{api}"));
     let port = |line: &str| Some(line.split_whitespace().nth(2)?.rsplit(':').next()?.to_owned());
     listed.lines().filter_map(port).collect()
 }
 
 /// A firewall that has forgotten the flow: nobody is told, new connections pass.
 pub(crate) fn half_open_by_a_firewall() -> Row {
-    let lab = Lab::start();
-    let mut scene = scene(&lab, &[]);
-    let open = open_connections(&lab, &scene);
+    let net = NodeNetwork::start();
+    let mut scene = scene(&net, &[]);
+    let open = open_connections(&net, &scene);
     assert!(!open.is_empty());
     scene.fault(|scene| {
         for port in &open {
-            drop_packets(&lab, scene, Some(port));
+            drop_packets(&net, scene, Some(port));
         }
         scene.cluster.cordon();
     });
     scene.notices(CORDONED, REPLACED);
     scene.restarts("disconnected");
     scene.lost_watch_is_logged_once();
-    scene.heal(|_| lab.router("iptables -F FORWARD"));
+    scene.heal(|_| net.router("iptables -F FORWARD"));
     scene.never_stale();
     scene.recovers(CORDONED);
     scene.row(&[FRESH, CORDONED])
@@ -53,12 +53,12 @@ pub(crate) fn half_open_by_a_firewall() -> Row {
 
 /// The network is gone: old connections and new ones.
 pub(crate) fn blackholed_by_a_firewall() -> Row {
-    let lab = Lab::start();
-    let mut scene = scene(&lab, &[STALE_AFTER_ARG]);
-    scene.fault(|scene| drop_packets(&lab, scene, None));
+    let net = NodeNetwork::start();
+    let mut scene = scene(&net, &[STALE_AFTER_ARG]);
+    scene.fault(|scene| drop_packets(&net, scene, None));
     scene.fails_open();
     scene.restarts_often("disconnected", 2.0);
-    scene.heal(|_| lab.router("iptables -F FORWARD"));
+    scene.heal(|_| net.router("iptables -F FORWARD"));
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])
 }

@@ -3,7 +3,7 @@
 use super::connections::REPLACED;
 use super::scene::{FRESH, Scene, usual};
 use super::table::Row;
-use nodegate_testbed::cluster::{Cluster, NODE};
+use nodegate_testbed::{Cluster, NODE};
 use std::time::Duration;
 
 pub(crate) fn deleted_and_created_again() -> Row {

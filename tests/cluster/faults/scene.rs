@@ -2,10 +2,8 @@
 
 use super::table::Row;
 use nodegate_kube_sim::Builder;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::prober::{Probe, Prober, health, trail};
-use nodegate_testbed::waiting::{until, until_or};
+use nodegate_testbed::{Agent, Cluster, NODE, until, until_or};
 use std::time::{Duration, Instant};
 
 /// Short, so that outages are, too; the Lease moves twice a second to match.

@@ -2,8 +2,8 @@
 
 use super::scene::Api;
 use nodegate_kube_sim::Reading;
-use nodegate_testbed::http::{self, Reply};
-use nodegate_testbed::{process, programs};
+use nodegate_testbed::http;
+use nodegate_testbed::{Reply, process, programs};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;

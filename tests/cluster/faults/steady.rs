@@ -2,8 +2,7 @@
 
 use super::answers::LASTING;
 use super::scene::{STALE_AFTER_ARG, Scene, cluster};
-use nodegate_testbed::cluster::Cluster;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Cluster, until};
 use std::time::Duration;
 
 /// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.

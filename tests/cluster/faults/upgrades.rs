@@ -2,7 +2,7 @@
 
 use super::scene::FRESH;
 use super::table::Row;
-use nodegate_testbed::cable::{Cable, NODE_IP};
+use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::prober::{Prober, agent_check, health, trail};
 use nodegate_testbed::programs;
 use nodegate_testbed::rollout::Rollout;

@@ -2,7 +2,7 @@
 //! base can be used by its URL.
 
 use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay};
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Cluster;
 use nodegate_testbed::programs::run;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! A Prometheus as a child process, asked over its HTTP API.
 
 use nodegate_testbed::http;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -5,11 +5,11 @@ use super::api::Prometheus;
 use super::component::Component;
 use super::scrape::{Pod, job};
 use super::{dashboard, rules};
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, agent_rules};
-use nodegate_testbed::ports::Network;
+use nodegate_testbed::cluster::agent_rules;
+use nodegate_testbed::network::ports::Loopback;
 use nodegate_testbed::prober::{Prober, health};
 use nodegate_testbed::stub::{Stub, answer};
+use nodegate_testbed::{Agent, Cluster};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Fleet {
             builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1))
         });
         let app = Stub::start(answer("200 OK", ""));
-        let net = Network::new();
+        let net = Loopback::new();
         let agents: Vec<Agent> = (0..3).map(|index| agent(index, &cluster, &app, net)).collect();
         for agent in &agents {
             agent.wait_ready();
@@ -80,7 +80,7 @@ impl Fleet {
     }
 }
 
-fn agent(index: usize, cluster: &Cluster, app: &Stub, net: Network) -> Agent {
+fn agent(index: usize, cluster: &Cluster, app: &Stub, net: Loopback) -> Agent {
     let mut args = vec![
         format!("--listen-address={}", net.address(u8::try_from(index).unwrap() + 1)),
         // The `PodMonitor`'s.

@@ -1,8 +1,7 @@
 //! All that a fresh agent exposes, against a golden file.
 
 use super::promtool::check_metrics;
-use nodegate_testbed::cluster::{Cluster, NODE};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Cluster, NODE, until};
 use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");

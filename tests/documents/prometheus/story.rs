@@ -4,7 +4,7 @@ use super::dashboard::label_values;
 use super::fleet::{CHECK, FIRST_USER, Fleet, NODES};
 use nodegate_kube_sim::{Effect, Scope};
 use nodegate_testbed::stub::answer;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -2,7 +2,7 @@
 
 use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Cluster;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,10 +2,8 @@
 
 use crate::TURNS;
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::agent::Agent;
-use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::process;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;

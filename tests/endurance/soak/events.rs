@@ -2,7 +2,7 @@
 
 use super::truth::{DRAIN_TAINTS, Ready, Truth};
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::cluster::NODE;
+use nodegate_testbed::NODE;
 use serde_json::json;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";

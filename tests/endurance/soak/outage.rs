@@ -2,7 +2,7 @@
 
 use super::oracle::Reach;
 use nodegate_kube_sim::{Effect, Fault, Scope};
-use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::Cluster;
 use std::time::Duration;
 
 /// An outage, by what an operator would call it.

@@ -3,7 +3,7 @@
 use crate::Row;
 use crate::lab::{Lab, get, node_name};
 use crate::traffic::Traffic;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
 use serde_json::json;
 use std::path::Path;

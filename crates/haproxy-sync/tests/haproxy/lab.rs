@@ -5,7 +5,7 @@ use nodegate_haproxy_sync::haproxy::socket::Runtime;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::http::{self, PATIENCE};
 use nodegate_testbed::kubectl::Kubectl;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use crate::Row;
 use crate::lab::{Lab, agents, node_name, serve};
 use crate::traffic::Traffic;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::Row;
 use crate::faults::failed;
 use crate::lab::{Lab, get};
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 use crate::Row;
 use crate::lab::{Lab, get, node, node_address, node_name, serve, service};
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

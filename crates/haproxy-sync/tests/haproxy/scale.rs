@@ -7,7 +7,7 @@ use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, Po
 use nodegate_haproxy_sync::plan::planner::plan;
 use nodegate_haproxy_sync::plan::policy::Policy;
 use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@ use crate::Row;
 use crate::lab::{Lab, get, node, node_name, serve, service};
 use crate::traffic::Traffic;
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::ports;
+use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Instant;

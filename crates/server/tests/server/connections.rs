@@ -4,7 +4,7 @@ use crate::scenario::{Client, Scenario};
 use nodegate_readiness::CheckId;
 use nodegate_server::{Activate, Limits, ServeOptions};
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

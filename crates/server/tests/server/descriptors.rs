@@ -1,7 +1,7 @@
 //! Out of file descriptors. The limit is the process's, so that this has a process of its own.
 
 use crate::scenario::{HangingChecks, Scenario};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::until;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::env::current_exe;
 use std::fs::File;

@@ -7,8 +7,8 @@ use nodegate_readiness::{
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
 };
-use nodegate_testbed::http::{self, Reply};
-use nodegate_testbed::waiting::until;
+use nodegate_testbed::http;
+use nodegate_testbed::{Reply, until};
 use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};

@@ -43,9 +43,9 @@ fn is_free(port: u16) -> bool {
 
 /// A network of this machine's loopback, 127.0.0.0/8, that nobody else has.
 #[derive(Clone, Copy, Debug)]
-pub struct Network([u8; 3]);
+pub struct Loopback([u8; 3]);
 
-impl Network {
+impl Loopback {
     /// One more.
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::agent::Agent;
-use crate::namespaces::{Namespace, Stay};
+use crate::network::namespaces::{Namespace, Stay};
 use crate::process;
 use crate::programs::{self, run};
 use std::fs;
@@ -17,17 +17,13 @@ use tempfile::TempDir;
 /// As which the agent runs in a cluster: manifests/base.
 const UID: u32 = 65532;
 
-/// The router's address on the node's network.
-pub const ROUTER_V4: &str = "10.77.0.1";
-/// The router's link-local address, to which IPv6 default routes lead.
-pub const ROUTER_V6: &str = "fe80::1";
 /// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
 /// The resolver's IPv6 address.
 pub const RESOLVER_V6: &str = "fd78::53";
 
 /// The three namespaces; gone when dropped. The thread that made it is on the node until then.
-pub struct Lab {
+pub struct NodeNetwork {
     _on_node: Stay,
     resolver_program: Option<Child>,
     node: Namespace,
@@ -57,13 +53,13 @@ link add eth0 netns {resolver} type veth peer name rt1 netns {router}
 -n {resolver} route add default via 10.78.0.1
 -n {resolver} route add default via fd78::1";
 
-impl Lab {
+impl NodeNetwork {
     /// Builds it, with the default routes that a node has.
     pub fn start() -> Self {
-        let lab = Self::without_routes();
-        lab.node("ip route add default via 10.77.0.1 dev eth0");
-        lab.node("ip route add default via fe80::1 dev eth0");
-        lab
+        let net = Self::without_routes();
+        net.node("ip route add default via 10.77.0.1 dev eth0");
+        net.node("ip route add default via fe80::1 dev eth0");
+        net
     }
 
     /// Builds it, and the node has no default route.
@@ -81,19 +77,19 @@ impl Lab {
                 places.iter().fold(line.to_owned(), |line, (word, place)| line.replace(word, place.name()));
             run(&format!("ip {line}"));
         }
-        let lab = Self { _on_node: node.stay(), resolver_program: None, node, router, resolver, files };
+        let net = Self { _on_node: node.stay(), resolver_program: None, node, router, resolver, files };
         for family in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-            lab.router(&format!("echo 1 > /proc/sys/net/{family}"));
+            net.router(&format!("echo 1 > /proc/sys/net/{family}"));
         }
         // A neighbour that went is noticed within two seconds instead of a minute.
         for family in ["ipv4", "ipv6"] {
             let of = format!("/proc/sys/net/{family}/neigh/eth0");
-            lab.node(&format!(
+            net.node(&format!(
                 "echo 500 > {of}/base_reachable_time_ms; echo 1 > {of}/delay_first_probe_time"
             ));
-            lab.node(&format!("echo 200 > {of}/retrans_time_ms"));
+            net.node(&format!("echo 200 > {of}/retrans_time_ms"));
         }
-        lab
+        net
     }
 
     /// Does something on the router. Threads and processes that it starts stay there.
@@ -175,7 +171,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for NodeNetwork {
     fn drop(&mut self) {
         self.kill_resolver();
     }

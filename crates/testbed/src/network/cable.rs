@@ -1,7 +1,7 @@
 //! A long cable between a load balancer and a node, each in a network namespace of its own: every packet takes its time.
 //! Needs root. Not every kernel has netem, but all have TUN devices.
 
-use crate::namespaces::Namespace;
+use crate::network::namespaces::Namespace;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,4 @@
+//! What is around a program on its node.
+
+pub mod containerd;
+pub mod disks;
