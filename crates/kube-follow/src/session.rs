@@ -74,3 +74,81 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::{ObservedService, WatchObserver};
+    use bytes::Bytes;
+    use http::request::Parts;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Client;
+    use kube::client::Body;
+    use std::cell::Cell;
+    use std::future::pending;
+    use tower::BoxError;
+
+    #[derive(Clone)]
+    struct Nobody;
+
+    impl WatchObserver for Nobody {
+        type Stream = ();
+        fn stream(&self, _: &Parts) -> Option<()> {
+            Some(())
+        }
+        fn accepted(&self, (): ()) {}
+        fn heard(&self, (): ()) {}
+        fn closed(&self, (): ()) {}
+        fn answered(&self, _verb: &'static str, _code: Option<u16>) {}
+    }
+
+    /// A session whose lists are answered like this, or never, and whose watches end at once.
+    fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
+        let answer = move |request: Request<Body>| async move {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+            let Some((code, body)) = (if watches { Some((200, "")) } else { list }) else {
+                return pending().await;
+            };
+            let body = Full::new(Bytes::from_static(body.as_bytes()));
+            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+        };
+        let client = Client::new(ObservedService::new(tower::service_fn(answer), Nobody), "default");
+        let list_within = Duration::from_mins(1);
+        Session { api: Api::all(client), config: watcher::Config::default(), list_within }
+    }
+
+    const EMPTY: &str =
+        r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    const BAD_REQUEST: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_end_has_its_reason() {
+        for (list, reason) in [
+            (None, Reason::Timeout),
+            (Some((400, BAD_REQUEST)), Reason::BadRequest),
+            (Some((200, r#"{"kind":"NodeList","#)), Reason::Malformed),
+            (Some((200, EMPTY)), Reason::ClosedEarly),
+        ] {
+            let ended = session(list).run(pending(), |_| {}).await;
+            assert_eq!(ended.reason, reason, "{}", ended.detail);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stops_it_says_why_and_what_was_listed_is_told() {
+        let listed = Cell::new(false);
+        let relist = async {
+            while !listed.get() {
+                tokio::task::yield_now().await;
+            }
+            (Reason::Relist, "it is time".to_owned())
+        };
+        let told = |event| listed.set(matches!(event, Event::InitDone) || listed.get());
+        let ended = session(Some((200, EMPTY))).run(relist, told).await;
+        assert_eq!((ended.reason, ended.detail.as_str()), (Reason::Relist, "it is time"));
+        assert!(listed.get());
+    }
+}

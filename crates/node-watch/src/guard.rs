@@ -1,4 +1,4 @@
-//! Asks the API server when the streams have gone silent, and has a deaf watch replaced.
+//! Asks the API server what etcd holds when nothing else has proved it, and has a deaf watch replaced.
 
 use crate::NodeWatch;
 use crate::held::{Finding, Held};
@@ -97,7 +97,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
 }
 
 impl Guard<'_> {
-    /// When the next question is due if nothing is heard until then; `None` while no watch is open, because then each
+    /// When the next question is due if nothing is proved until then; `None` while no watch is open, because then each
     /// attempt to open one is the question.
     fn due(&self) -> Option<Moment> {
         if !self.proof.node.is_open() {
@@ -217,7 +217,7 @@ impl Guard<'_> {
         tokio::time::timeout(ASK_TIMEOUT, ask).await.map_err(late)?
     }
 
-    /// The API server answers on a new connection while the open streams are silent: a heartbeat that used to come has
+    /// The API server answers while the open streams are silent: a heartbeat that used to come has
     /// either stopped or can't be heard, and only a new watch can tell which.
     fn replace_silent_streams(&mut self, now: Moment) {
         let lease = &self.proof.lease;

@@ -1,9 +1,8 @@
 //! Watches the node's own Node object and its Lease, and keeps proof that the cache follows the API server.
 //!
 //! Three loops share the work: one follows the Node, one follows the Lease whose renewals are a free heartbeat, and the
-//! guard asks the API server once when both have gone silent. One more loop follows the `EndpointSlices` of each watched
-//! Service. Only this crate knows Kubernetes' client; what it learns
-//! goes to the [`Board`] in the core's words.
+//! guard asks the API server when nothing else proves that the cache is current. One more loop follows the `EndpointSlices` of
+//! each watched Service. What is learned goes to the [`Board`] in the core's words.
 
 mod first_list;
 mod follow;

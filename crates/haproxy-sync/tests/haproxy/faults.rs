@@ -1,24 +1,25 @@
 //! Whatever breaks, the old configuration goes on.
 
 use crate::Row;
-use crate::lab::{Lab, PATIENCE, free_port, get, node_name, signal};
+use crate::lab::{Lab, get, node_name};
 use crate::traffic::Traffic;
-use rustix::process::Signal;
+use nodegate_testbed::ports;
+use nodegate_testbed::process::signal;
 use serde_json::json;
 use std::path::Path;
 
 const FAILED: &str = "nodegate_haproxy_failures_total";
 
 pub(crate) async fn failed(lab: &Lab, kind: &str) -> bool {
-    lab.metric(&format!("{FAILED}{{kind=\"{kind}\"}}")).await.is_some()
+    lab.metric(&format!("{FAILED}{{kind=\"{kind}\"}}")).is_some()
 }
 
 /// Nobody may have noticed anything.
-async fn unharmed(lab: &Lab, traffic: Traffic, old: &[u8]) -> u64 {
+async fn unharmed(lab: &Lab, traffic: Traffic, old: &[u8]) -> usize {
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file stays\n{}", lab.log());
-    let before = traffic.so_far();
-    lab.until("traffic goes on", async || traffic.so_far() > before + 20).await;
-    let (good, lost) = traffic.end().await;
+    let before = traffic.answered();
+    lab.until("traffic goes on", async || traffic.answered() > before + 20).await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     good
 }
@@ -46,12 +47,12 @@ pub(crate) async fn broken_template() -> Row {
     assert!(old.starts_with(head.as_bytes()), "the head is kept to the byte");
     let traffic = Traffic::start(port);
     std::fs::write(&template, "global\n  no-such-keyword\n").unwrap();
-    let next = free_port();
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("it is refused", async || failed(&lab, "validate").await).await;
     let good = unharmed(&lab, traffic, &old).await;
     std::fs::write(&template, head).unwrap();
-    lab.until("the retry succeeds", async || get(next, PATIENCE).await.is_ok()).await;
+    lab.until("the retry succeeds", async || get(next).is_ok()).await;
     Row {
         what: "broken template",
         result: format!("refused, old file stays, retried; {good} requests, 0 lost"),
@@ -77,7 +78,7 @@ pub(crate) async fn full_disk() -> Row {
     let traffic = Traffic::start(port);
     let filler = small.join("filler");
     let _ = std::fs::write(&filler, vec![0; 4 << 20]);
-    let next = free_port();
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("it fails", async || failed(&lab, "file").await).await;
     lab.sim.cordon(&node_name(0));
@@ -85,7 +86,7 @@ pub(crate) async fn full_disk() -> Row {
     lab.until("a cordon still works", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let good = unharmed(&lab, traffic, &old).await;
     std::fs::remove_file(&filler).unwrap();
-    lab.until("the retry succeeds", async || get(next, PATIENCE).await.is_ok()).await;
+    lab.until("the retry succeeds", async || get(next).is_ok()).await;
     Row {
         what: "full disk",
         result: format!("old file whole, cordon works, retried; {good} requests, 0 lost"),
@@ -126,14 +127,14 @@ pub(crate) async fn refused_reload() -> Row {
     let traffic = Traffic::start(port);
     let serving = async || lab.runtime().worker_pid().await.unwrap();
     let before = serving().await;
-    let next = free_port();
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("the reload is refused", async || failed(&lab, "reload").await).await;
     // HAProxy 3.1 and later list it among the old ones.
     assert!(before.is_some() && serving().await == before, "{}", lab.log());
     let good = unharmed(&lab, traffic, &old).await;
     std::fs::write(&template, head).unwrap();
-    lab.until("the retry succeeds", async || get(next, PATIENCE).await.is_ok()).await;
+    lab.until("the retry succeeds", async || get(next).is_ok()).await;
     // A port that another program has is left out before HAProxy can stumble over it.
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     lab.sim.apply(lab.service("busy", taken.local_addr().unwrap().port(), &json!({}))).unwrap();
@@ -141,7 +142,7 @@ pub(crate) async fn refused_reload() -> Row {
         std::fs::read_to_string(lab.log_path()).unwrap().contains("another program listens")
     })
     .await;
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"busy\"}").await, Some(1.0), "{}", lab.log());
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"busy\"}"), Some(1.0), "{}", lab.log());
     let result = format!(
         "same worker, old file back, retried; {good} requests, 0 lost; busy port left out beforehand"
     );
@@ -157,11 +158,11 @@ pub(crate) async fn frozen_worker() -> Row {
     let (lab, port, old) = serving(Lab::new(3).await).await;
     let traffic = Traffic::start(port);
     let worker = lab.processes().await.unwrap().workers[0];
-    signal(worker, Signal::STOP);
+    signal(worker, "STOP");
     lab.sim.cordon(&node_name(0));
     lab.until("it is told", async || failed(&lab, "runtime").await).await;
-    assert!(lab.is_ready().await, "{}", lab.log());
-    signal(worker, Signal::CONT);
+    assert!(lab.is_ready(), "{}", lab.log());
+    signal(worker, "CONT");
     let backend = format!("k8s_default_web_{port}");
     let took = lab.until("the cordon arrives", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let good = unharmed(&lab, traffic, &old).await;
@@ -181,16 +182,16 @@ pub(crate) async fn frozen_master() -> Row {
     let (lab, port, old) = serving(Lab::new(3).await).await;
     let traffic = Traffic::start(port);
     let master = lab.haproxy.as_ref().and_then(tokio::process::Child::id).unwrap();
-    signal(master, Signal::STOP);
-    let next = free_port();
+    signal(master, "STOP");
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("the reload fails", async || failed(&lab, "reload").await).await;
-    let before = traffic.so_far();
-    lab.until("traffic goes on", async || traffic.so_far() > before + 20).await;
+    let before = traffic.answered();
+    lab.until("traffic goes on", async || traffic.answered() > before + 20).await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file is back\n{}", lab.log());
-    signal(master, Signal::CONT);
-    lab.until("the retry succeeds", async || get(next, PATIENCE).await.is_ok()).await;
-    let (good, lost) = traffic.end().await;
+    signal(master, "CONT");
+    lab.until("the retry succeeds", async || get(next).is_ok()).await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     Row {
         what: "frozen HAProxy master",
@@ -206,12 +207,12 @@ async fn an_api_outage_is_survived() {
 pub(crate) async fn api_outage() -> Row {
     let (lab, port, old) = serving(Lab::new(3).await).await;
     let traffic = Traffic::start(port);
-    let watching = async || lab.metric("nodegate_haproxy_watching").await;
+    let watching = async || lab.metric("nodegate_haproxy_watching");
     lab.sim.kill().await;
     lab.until("the outage is seen", async || watching().await == Some(0.0)).await;
-    let before = traffic.so_far();
-    lab.until("traffic goes on", async || traffic.so_far() > before + 20).await;
-    assert!(lab.is_ready().await);
+    let before = traffic.answered();
+    lab.until("traffic goes on", async || traffic.answered() > before + 20).await;
+    assert!(lab.is_ready());
     lab.sim.restart(true).await.unwrap();
     lab.until("it watches again", async || watching().await == Some(1.0)).await;
     let backend = format!("k8s_default_web_{port}");

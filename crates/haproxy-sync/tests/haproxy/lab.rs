@@ -3,21 +3,21 @@
 use nodegate_haproxy_sync::haproxy::master::{Master, Processes};
 use nodegate_haproxy_sync::haproxy::socket::Runtime;
 use nodegate_kube_sim::Sim;
+use nodegate_testbed::http::{self, PATIENCE};
+use nodegate_testbed::kubectl::Kubectl;
+use nodegate_testbed::ports;
+use nodegate_testbed::programs::system;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-
-/// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Lab {
     pub(crate) dir: TempDir,
@@ -57,7 +57,7 @@ impl Lab {
             check_port,
             node_port,
             agent_port: 0,
-            metrics_port: free_port(),
+            metrics_port: ports::free(),
             served,
             checked,
             program: None,
@@ -85,9 +85,9 @@ impl Lab {
         self.start_haproxy().await;
         self.start_program(&[]);
         for port in ports {
-            self.until(&format!("port {port} answers"), async || get(*port, PATIENCE).await.is_ok()).await;
+            self.until(&format!("port {port} answers"), async || get(*port).is_ok()).await;
         }
-        self.until("the program is ready", async || self.is_ready().await).await;
+        self.until("the program is ready", async || self.is_ready()).await;
     }
 
     /// The program applies what there is, and ends.
@@ -99,7 +99,7 @@ impl Lab {
 
     /// The same with one Service, on the port that this gives.
     pub(crate) async fn publish(&mut self) -> u16 {
-        let port = free_port();
+        let port = ports::free();
         self.sim.apply(self.service("web", port, &json!({}))).unwrap();
         self.start(&[port]).await;
         port
@@ -107,7 +107,7 @@ impl Lab {
 
     pub(crate) async fn start_haproxy(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
-        let mut command = Command::new("haproxy");
+        let mut command = Command::from(system("haproxy"));
         command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
         // A group of its own: one signal reaches it and its workers.
@@ -146,13 +146,11 @@ impl Lab {
     }
 
     /// Makes an object as a user does.
-    pub(crate) async fn kubectl_create(&self, object: &Value) {
+    pub(crate) fn kubectl_create(&self, object: &Value) {
         let file = self.dir.path().join("object.json");
         std::fs::write(&file, object.to_string()).unwrap();
-        let mut command = Command::new("kubectl");
-        command.arg("--kubeconfig").arg(self.dir.path().join("kubeconfig")).args(["create", "-f"]).arg(&file);
-        let output = command.output().await.expect("kubectl runs (hack/install-tools)");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let kubectl = Kubectl::new(&self.dir.path().join("kubeconfig"), self.dir.path());
+        kubectl.must(&["create", "-f", file.to_str().unwrap()]);
     }
 
     pub(crate) fn master_socket(&self) -> PathBuf {
@@ -221,16 +219,16 @@ impl Lab {
         self.admin_state(backend, server).await == Some(0)
     }
 
-    pub(crate) async fn is_ready(&self) -> bool {
-        http(self.metrics_port, "/readyz", PATIENCE).await.is_ok_and(|(status, _)| status == 200)
+    pub(crate) fn is_ready(&self) -> bool {
+        http::get(local(self.metrics_port), "/readyz").is_ok_and(|reply| reply.status == 200)
     }
 
-    pub(crate) async fn metrics(&self) -> String {
-        http(self.metrics_port, "/metrics", PATIENCE).await.map(|(_, body)| body).unwrap_or_default()
+    pub(crate) fn metrics(&self) -> String {
+        http::get(local(self.metrics_port), "/metrics").map(|reply| reply.body).unwrap_or_default()
     }
 
-    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
-        let text = self.metrics().await;
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.metrics();
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
@@ -282,11 +280,6 @@ impl Drop for Lab {
     }
 }
 
-pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
-}
-
 pub(crate) fn node_name(index: usize) -> String {
     format!("node-{index:03}")
 }
@@ -313,18 +306,6 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
             "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
         },
     })
-}
-
-/// A port that nobody has: below those that the kernel gives to outgoing connections, of which there are many here.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 37;
-        let port = u16::try_from(21_000 + step % 11_000).unwrap();
-        if std::net::TcpListener::bind(("::", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
@@ -367,26 +348,14 @@ pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
 }
 
 /// One request on a connection of its own.
-pub(crate) async fn get(port: u16, patience: Duration) -> Result<(), String> {
-    match http(port, "/", patience).await {
-        Ok((200, _)) => Ok(()),
-        Ok((status, _)) => Err(format!("status {status}")),
-        Err(error) => Err(error),
+pub(crate) fn get(port: u16) -> Result<(), String> {
+    match http::get(local(port), "/") {
+        Ok(reply) if reply.status == 200 => Ok(()),
+        Ok(reply) => Err(format!("status {}", reply.status)),
+        Err(error) => Err(error.to_string()),
     }
 }
 
-pub(crate) async fn http(port: u16, path: &str, patience: Duration) -> Result<(u16, String), String> {
-    let exchange = async {
-        let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    let answer = tokio::time::timeout(patience, exchange).await.map_err(|_| "no answer".to_owned())?;
-    let answer = answer.map_err(|error| error.to_string())?;
-    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
-    status.map(|status| (status, body)).ok_or_else(|| format!("not HTTP: {answer:?}"))
+pub(crate) fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }

@@ -1,8 +1,9 @@
 //! Servers change their state without a reload.
 
 use crate::Row;
-use crate::lab::{Lab, agents, free_port, node_name, serve};
+use crate::lab::{Lab, agents, node_name, serve};
 use crate::traffic::Traffic;
+use nodegate_testbed::ports;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(crate) async fn flips(count: usize) -> Row {
         lab.admin_state(&backend, &node_name(1)).await.is_some_and(|state| state & 0x23 != 0)
     })
     .await;
-    let (good, lost) = traffic.end().await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     assert_eq!(lab.processes().await.unwrap(), before, "no reload, the same worker\n{}", lab.log());
     times.sort();
@@ -56,7 +57,7 @@ async fn a_drained_server_stays_drained_over_reloads_and_restarts() {
 }
 
 pub(crate) async fn states_survive_a_reload() -> Row {
-    let other = free_port();
+    let other = ports::free();
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
@@ -69,10 +70,9 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     let rest = Duration::from_millis(100);
     let before = lab.at_rest("what the drained node serves", async || count(), rest).await;
     for round in 0..5 {
-        lab.sim.apply(lab.service(&format!("more-{round}"), free_port(), &json!({}))).unwrap();
+        lab.sim.apply(lab.service(&format!("more-{round}"), ports::free(), &json!({}))).unwrap();
         lab.until("it is reloaded", async || {
-            lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await
-                == Some(f64::from(round) + 1.0)
+            lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}") == Some(f64::from(round) + 1.0)
         })
         .await;
     }
@@ -84,7 +84,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     lab.sim.apply(lab.service("last", other, &json!({}))).unwrap();
     let last = format!("k8s_default_last_{other}");
     lab.until("the next one is loaded", async || lab.is_draining(&last, &node_name(0)).await).await;
-    let (good, lost) = traffic.end().await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     assert_eq!(count(), before, "the drained node was asked");
     lab.sim.uncordon(&node_name(0));
@@ -120,7 +120,7 @@ pub(crate) async fn stubborn_agent() -> Row {
     let node = node_name(0);
     lab.sim.cordon(&node);
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
-    let next = free_port();
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let other = format!("k8s_default_next_{next}");
     let looks = drained_in_each_look(&lab, &backend, &node).await;
@@ -147,11 +147,11 @@ pub(crate) async fn draining_agent() -> Row {
     let (backend, node) = (format!("k8s_default_web_{port}"), node_name(0));
     lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
     let before = lab.processes().await.unwrap();
-    let next = free_port();
+    let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let looks = drained_in_each_look(&lab, &backend, &node).await;
     assert_eq!(lab.processes().await.unwrap().reloads, before.reloads + 1, "{}", lab.log());
-    assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}").await, None);
+    assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}"), None);
     let result = format!("drained in each of {looks} looks, over a reload");
     Row { what: "agent says drain, API says nothing", result }
 }
@@ -162,7 +162,7 @@ async fn local_traffic_goes_where_the_endpoints_are() {
 }
 
 pub(crate) async fn local_traffic() -> Row {
-    let port = free_port();
+    let port = ports::free();
     let mut lab = Lab::new(4).await;
     // Nodes 0 and 1 have an endpoint.
     let health_port = serve(Arc::default(), |at| at <= IpAddr::from([127, 1, 0, 2])).await;
@@ -189,12 +189,12 @@ pub(crate) async fn local_traffic() -> Row {
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     // What the checks found survives the reload, too.
-    lab.sim.apply(lab.service("next", free_port(), &json!({}))).unwrap();
+    lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
     lab.until("it is reloaded", async || {
-        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
+        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}") == Some(1.0)
     })
     .await;
-    let (good, lost) = traffic.end().await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     let served = lab.served.lock().unwrap().clone();
     assert!(served.keys().all(|at| *at <= IpAddr::from([127, 1, 0, 2])), "{served:?}");

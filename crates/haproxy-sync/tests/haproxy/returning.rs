@@ -2,8 +2,9 @@
 //! HAProxy's word for a server can be "ready" while its checks go nowhere.
 
 use crate::Row;
-use crate::lab::{Lab, PATIENCE, free_port, get, node, node_address, node_name, serve, service};
+use crate::lab::{Lab, get, node, node_address, node_name, serve, service};
 use nodegate_kube_sim::Sim;
+use nodegate_testbed::ports;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,17 +30,17 @@ async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize) {
     .await;
     let before = count(counts, index);
     lab.until(&format!("a request to port {port} reaches node {index}"), async || {
-        let _ = get(port, PATIENCE).await;
+        let _ = get(port);
         count(counts, index) > before
     })
     .await;
 }
 
 /// Asks a port many times; a node gets none of it.
-async fn spares(lab: &Lab, port: u16, index: usize) {
+fn spares(lab: &Lab, port: u16, index: usize) {
     let before = count(&lab.served, index);
     for _ in 0..30 {
-        get(port, PATIENCE).await.unwrap();
+        get(port).unwrap();
     }
     assert_eq!(count(&lab.served, index), before, "it gets traffic\n{}", lab.log());
 }
@@ -47,10 +48,10 @@ async fn spares(lab: &Lab, port: u16, index: usize) {
 /// One more Service, and HAProxy is reloaded for it.
 async fn reload(lab: &Lab) -> u16 {
     let before = lab.processes().await.unwrap().reloads;
-    let port = free_port();
+    let port = ports::free();
     lab.sim.apply(lab.service(&format!("more-{port}"), port, &json!({}))).unwrap();
     lab.until("HAProxy is reloaded", async || {
-        lab.processes().await.is_some_and(|now| now.reloads > before) && get(port, PATIENCE).await.is_ok()
+        lab.processes().await.is_some_and(|now| now.reloads > before) && get(port).is_ok()
     })
     .await;
     port
@@ -83,7 +84,7 @@ async fn first_load(what: &'static str, out: fn(&Sim, &str) -> bool, back: fn(&S
     let mut lab = Lab::new(3).await;
     assert!(out(&lab.sim, &node_name(0)));
     let port = lab.publish().await;
-    spares(&lab, port, 0).await;
+    spares(&lab, port, 0);
     assert!(back(&lab.sim, &node_name(0)));
     reaches(&lab, port, &lab.served, 0).await;
     // What the next process is told of it is no worse.
@@ -100,13 +101,13 @@ async fn a_node_that_is_cordoned_at_one_once_gets_traffic_after_the_next() {
 
 pub(crate) async fn cordoned_at_once() -> Row {
     let mut lab = Lab::new(3).await;
-    let port = free_port();
+    let port = ports::free();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     assert!(lab.sim.cordon(&node_name(0)));
     lab.once(&[]).await;
     lab.start_haproxy().await;
-    lab.until("the port answers", async || get(port, PATIENCE).await.is_ok()).await;
-    spares(&lab, port, 0).await;
+    lab.until("the port answers", async || get(port).is_ok()).await;
+    spares(&lab, port, 0);
     assert!(lab.sim.uncordon(&node_name(0)));
     let master = lab.master_socket().to_string_lossy().into_owned();
     lab.once(&["--master-socket", &master]).await;
@@ -128,7 +129,7 @@ pub(crate) async fn cordoned_at_a_reload() -> Row {
     assert!(lab.sim.cordon(&node_name(2)));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
     let other = reload(&lab).await;
-    spares(&lab, port, 2).await;
+    spares(&lab, port, 2);
     assert!(lab.sim.uncordon(&node_name(2)));
     reaches(&lab, port, &lab.served, 2).await;
     reaches(&lab, other, &lab.served, 2).await;
@@ -148,9 +149,9 @@ pub(crate) async fn joins_cordoned() -> Row {
     new["spec"]["unschedulable"] = json!(true);
     lab.sim.apply(new).unwrap();
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
-    spares(&lab, port, 2).await;
+    spares(&lab, port, 2);
     let other = reload(&lab).await;
-    spares(&lab, port, 2).await;
+    spares(&lab, port, 2);
     assert!(lab.sim.uncordon(&node_name(2)));
     reaches(&lab, port, &lab.served, 2).await;
     reaches(&lab, other, &lab.served, 2).await;
@@ -164,7 +165,7 @@ async fn a_local_service_that_moves_to_another_node_port_is_reached_there() {
 
 pub(crate) async fn local_service_moves() -> Row {
     let mut lab = Lab::new(2).await;
-    let port = free_port();
+    let port = ports::free();
     let health_port = serve(lab.checked.clone(), |_| true).await;
     let at = |node_port| {
         let mut local = service("local", port, node_port, &json!({}));
@@ -192,7 +193,7 @@ async fn states_without_ports_are_healed_by_the_next_reload() {
 
 pub(crate) async fn states_without_ports() -> Row {
     let mut lab = Lab::new(2).await;
-    let port = free_port();
+    let port = ports::free();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.once(&[]).await;
     // As an earlier version wrote them: HAProxy has run with these ever since, and says so when it is asked.
@@ -203,9 +204,9 @@ pub(crate) async fn states_without_ports() -> Row {
     let saved = lab.config.with_file_name("haproxy.cfg.servers");
     std::fs::write(saved, format!("1\n{}{}", line(0), line(1))).unwrap();
     lab.start_haproxy().await;
-    lab.until("all servers are down", async || get(port, PATIENCE).await.is_err()).await;
+    lab.until("all servers are down", async || get(port).is_err()).await;
     lab.start_program(&[]);
-    lab.until("the program is ready", async || lab.is_ready().await).await;
+    lab.until("the program is ready", async || lab.is_ready()).await;
     let other = reload(&lab).await;
     for index in 0..2 {
         reaches(&lab, port, &lab.served, index).await;

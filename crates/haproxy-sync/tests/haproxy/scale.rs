@@ -1,12 +1,13 @@
 //! A large cluster.
 
 use crate::Row;
-use crate::lab::{Lab, free_port, node, node_name, service};
+use crate::lab::{Lab, node, node_name, service};
 use nodegate_haproxy_sync::plan::desired::Desired;
 use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use nodegate_haproxy_sync::plan::planner::plan;
 use nodegate_haproxy_sync::plan::policy::Policy;
 use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
+use nodegate_testbed::ports;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,11 +77,11 @@ pub(crate) async fn memory() -> Row {
             node["status"]["images"] = json!([{"names": ["x".repeat(bytes)], "sizeBytes": 1}]);
             lab.sim.apply(node).unwrap();
         }
-        lab.sim.apply(lab.service("web", free_port(), &json!({}))).unwrap();
+        lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
         lab.start_program(&[]);
         lab.until("the file is written", async || lab.config.exists()).await;
         lab.until("all is applied", async || {
-            lab.metric("nodegate_haproxy_applies_total{kind=\"not-running\"}").await.is_some()
+            lab.metric("nodegate_haproxy_applies_total{kind=\"not-running\"}").is_some()
         })
         .await;
         sizes.push(lab.memory().0 >> 10);
@@ -126,9 +127,9 @@ async fn rolling_restart(nodes: usize, services: usize) -> Vec<Row> {
         lab.until("the wave is back", async || lab.is_admin_ready(&backend, &last).await).await;
     }
     let took = began.elapsed();
-    lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending").await == Some(0.0)).await;
+    lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending") == Some(0.0)).await;
     let after = lab.processes().await.unwrap();
-    let (good, lost) = traffic.end().await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     assert_eq!(before, after, "no reload\n{}", lab.log());
     let (resident, peak) = lab.memory();

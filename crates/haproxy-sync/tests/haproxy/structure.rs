@@ -1,8 +1,10 @@
 //! Frontends and servers appear and vanish.
 
 use crate::Row;
-use crate::lab::{Lab, PATIENCE, free_port, get, node, node_name, serve, service};
+use crate::lab::{Lab, get, node, node_name, serve, service};
 use crate::traffic::Traffic;
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::ports;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -15,16 +17,16 @@ async fn a_service_made_with_kubectl_is_a_listening_frontend() {
 }
 
 pub(crate) async fn appears() -> Row {
-    let (first, second) = (free_port(), free_port());
+    let (first, second) = (ports::free(), ports::free());
     let mut lab = Lab::new(2).await;
     lab.sim.apply(lab.service("first", first, &json!({}))).unwrap();
     lab.start(&[first]).await;
     // The API server gives a node port to one Service only.
     let node_port = serve(lab.served.clone(), |_| true).await;
-    lab.kubectl_create(&service("second", second, node_port, &json!({}))).await;
-    let took = lab.until("the new port answers", async || get(second, PATIENCE).await.is_ok()).await;
+    lab.kubectl_create(&service("second", second, node_port, &json!({})));
+    let took = lab.until("the new port answers", async || get(second).is_ok()).await;
     lab.until("a reload is counted", async || {
-        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}").await == Some(1.0)
+        lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}") == Some(1.0)
     })
     .await;
     Row { what: "Service made with kubectl -> port answers", result: format!("{} ms", took.as_millis()) }
@@ -40,7 +42,7 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     let port = lab.publish().await;
     let before = lab.processes().await.unwrap();
     let traffic = Traffic::start(port);
-    lab.kubectl_create(&node(3)).await;
+    lab.kubectl_create(&node(3));
     let began = Instant::now();
     let new = std::net::IpAddr::from([127, 1, 0, 4]);
     lab.until("the new node serves", async || lab.served.lock().unwrap().contains_key(&new)).await;
@@ -55,14 +57,14 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     }
     lab.sim.delete_node(&node_name(0));
     let dynamic = "nodegate_haproxy_applies_total{kind=\"dynamic\"}";
-    lab.until("the old node is taken out", async || lab.metric(dynamic).await == Some(2.0)).await;
+    lab.until("the old node is taken out", async || lab.metric(dynamic) == Some(2.0)).await;
     assert!(lab.admin_state(&backend, &node_name(0)).await.is_some(), "deleted with sessions\n{}", lab.log());
     drop(held);
     let gone = async || lab.admin_state(&backend, &node_name(0)).await.is_none();
     let left = lab.until("the old node is gone", gone).await;
     assert!(left < PATIENCE / 2, "its server stayed for {left:?} after its last session\n{}", lab.log());
-    lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending").await == Some(0.0)).await;
-    let (good, lost) = traffic.end().await;
+    lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending") == Some(0.0)).await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     let after = lab.processes().await.unwrap();
     assert_eq!(before, after, "no reload, the same worker\n{}", lab.log());
@@ -79,7 +81,7 @@ async fn an_older_service_keeps_its_port_and_a_hostile_annotation_writes_nothing
 }
 
 pub(crate) async fn conflict_and_hostile_annotations() -> Row {
-    let (port, other) = (free_port(), free_port());
+    let (port, other) = (ports::free(), ports::free());
     let mut lab = Lab::new(2).await;
     let mut old = lab.service("old", port, &json!({}));
     old["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
@@ -92,19 +94,14 @@ pub(crate) async fn conflict_and_hostile_annotations() -> Row {
         "nodegate.io/haproxy-mode": "tcp\nfrontend evil\n  bind :1",
     });
     lab.sim.apply(lab.service("evil", other, &evil)).unwrap();
-    lab.until("the other port answers", async || get(other, PATIENCE).await.is_ok()).await;
+    lab.until("the other port answers", async || get(other).is_ok()).await;
     let text = std::fs::read_to_string(&lab.config).unwrap();
     assert!(
         !text.contains("evil\n") && !text.contains("192.0.2.1") && !text.contains("a-young-one"),
         "{text}"
     );
-    assert_eq!(
-        lab.metric("nodegate_haproxy_problems{kind=\"conflict\"}").await,
-        Some(1.0),
-        "{}",
-        lab.metrics().await
-    );
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"annotation\"}").await, Some(2.0));
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"conflict\"}"), Some(1.0), "{}", lab.metrics());
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"annotation\"}"), Some(2.0));
     Row {
         what: "port conflict, hostile annotations",
         result: "older keeps the port; 3 problems named; nothing injected".to_owned(),
@@ -127,7 +124,7 @@ pub(crate) async fn the_guard_holds() -> Row {
     }
     lab.sim.delete("services", "default", "web");
     lab.sim.restart(true).await.unwrap();
-    let held = async |kind: &str| lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}")).await;
+    let held = async |kind: &str| lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}"));
     lab.until("all is held", async || {
         held("nodes").await == Some(3.0) && held("services").await == Some(1.0)
     })
@@ -136,10 +133,10 @@ pub(crate) async fn the_guard_holds() -> Row {
     lab.program.take().unwrap().kill().await.unwrap();
     lab.start_program(&[]);
     lab.until("it is refused", async || {
-        lab.metric("nodegate_haproxy_failures_total{kind=\"guard\"}").await.is_some()
+        lab.metric("nodegate_haproxy_failures_total{kind=\"guard\"}").is_some()
     })
     .await;
-    let (good, lost) = traffic.end().await;
+    let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     Row {
         what: "API comes back empty; program restarted",
@@ -149,7 +146,7 @@ pub(crate) async fn the_guard_holds() -> Row {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_written() {
-    let (stats, port) = (free_port(), free_port());
+    let (stats, port) = (ports::free(), ports::free());
     let mut lab = Lab::new(1).await;
     let template = lab.dir.path().join("own.cfg.j2");
     let own = format!(
@@ -164,7 +161,7 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
     let text = std::fs::read_to_string(&lab.config).unwrap();
     assert!(!text.contains("thief"), "{text}");
     assert!(lab.log().contains("the template binds port"), "{}", lab.log());
-    let metrics = lab.metrics().await;
+    let metrics = lab.metrics();
     assert!(metrics.contains("nodegate_haproxy_problems{kind=\"reserved\"} 1\n"), "{metrics}");
     check_metrics(&metrics).await;
     let checks =

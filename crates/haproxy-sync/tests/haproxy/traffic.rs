@@ -1,51 +1,28 @@
 //! Clients that never stop asking, and count what they get.
 
-use crate::lab::get;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::task::JoinHandle;
+use crate::lab::{get, local};
+use nodegate_testbed::prober::{Probe, Prober, Saw};
 
-pub(crate) struct Traffic {
-    stop: Arc<AtomicBool>,
-    good: Arc<AtomicU64>,
-    lost: Arc<Mutex<Vec<String>>>,
-    tasks: Vec<JoinHandle<()>>,
-}
+const CLIENTS: u32 = 4;
+/// More than they can send where requests take a millisecond.
+const REQUESTS_A_SECOND: u32 = 1_000;
+
+pub(crate) struct Traffic(Prober);
 
 impl Traffic {
-    /// Four clients, each with a new connection for each request.
+    /// Some clients, each with a new connection for each request.
     pub(crate) fn start(port: u16) -> Self {
-        let (stop, good, lost) =
-            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::default());
-        let client = |_| {
-            let (stop, good, lost): (Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<String>>>) =
-                (stop.clone(), good.clone(), Arc::clone(&lost));
-            tokio::spawn(async move {
-                while !stop.load(Ordering::Relaxed) {
-                    match get(port, Duration::from_secs(30)).await {
-                        Ok(()) => drop(good.fetch_add(1, Ordering::Relaxed)),
-                        Err(error) => lost.lock().unwrap().push(error),
-                    }
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                }
-            })
-        };
-        let tasks = (0..4).map(client).collect();
-        Self { stop, good, lost, tasks }
+        let ask = move |_| get(port).map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
+        Self(Prober::start(local(port), ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
-    pub(crate) fn so_far(&self) -> u64 {
-        self.good.load(Ordering::Relaxed)
+    pub(crate) fn answered(&self) -> usize {
+        self.0.probes().len() - self.0.failed().len()
     }
 
     /// Ends it; gives how many requests were answered, and what became of the others.
-    pub(crate) async fn end(self) -> (u64, Vec<String>) {
-        self.stop.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            let _ = task.await;
-        }
-        let lost = self.lost.lock().unwrap().clone();
-        (self.good.load(Ordering::Relaxed), lost)
+    pub(crate) fn end(mut self) -> (usize, Vec<String>) {
+        self.0.stop();
+        (self.answered(), self.0.failed().iter().map(Probe::told).collect())
     }
 }

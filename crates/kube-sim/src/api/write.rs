@@ -128,7 +128,7 @@ fn change(
 ) -> Result<Reply, Status> {
     let (resource, target) = (operation.resource, operation.target);
     let subject = resource.subject(&target.name);
-    let key = Key::new(&*target.namespace, &*target.name);
+    let key = operation.key();
     let services = services(operation);
     let mut preview = None;
     let edit = |old: Option<&Obj>| {

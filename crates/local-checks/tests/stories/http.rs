@@ -1,8 +1,10 @@
 //! The HTTP checks against real sockets, one for each way in which a server can fail.
 
-use crate::support::{PATIENCE, Server, check, fail, hang};
+use crate::support::{Healthz, check, fail};
 use nodegate_local_checks::http::{HttpError, HttpGet};
 use nodegate_readiness::{Outcome, Reason};
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::stub::{Server, hang};
 use socket2::SockRef;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +12,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 async fn kubelet(server: &Server) -> Outcome {
-    check("kubelet", &server.url(), "30s").await
+    check("kubelet", &server.healthz(), "30s").await
 }
 
 fn response(status: &str) -> String {
@@ -22,10 +24,10 @@ async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
     let server = Server::saying(response("200 OK"));
     assert_eq!(kubelet(&server).await, Outcome::Pass);
     let version = env!("CARGO_PKG_VERSION");
-    let request = server.last_request.lock().unwrap().clone();
+    let request = server.last_request();
     let expected = format!(
         "GET /healthz HTTP/1.1\r\nhost: {}\r\nuser-agent: nodegate/{version}\r\naccept: */*\r\nconnection: close\r\n\r\n",
-        server.address
+        server.address()
     );
     assert_eq!(request, expected);
     let old = Server::saying("HTTP/1.0 200 OK\r\n\r\nok");
@@ -42,7 +44,7 @@ async fn each_check_has_its_own_idea_of_a_good_status() {
     ] {
         let server = Server::saying(response(status));
         assert_eq!(kubelet(&server).await, is_kubelet, "{status}");
-        assert_eq!(check("okd_router_1936", &server.url(), "30s").await, is_router, "{status}");
+        assert_eq!(check("okd_router_1936", &server.healthz(), "30s").await, is_router, "{status}");
     }
 }
 
@@ -82,12 +84,12 @@ async fn headers_without_end_are_not_read() {
 #[tokio::test]
 async fn a_server_that_never_answers_fails_by_the_timeout() {
     let silent = Server::start(hang);
-    assert_eq!(check("kubelet", &silent.url(), "100ms").await, fail("Timeout after 100ms"));
+    assert_eq!(check("kubelet", &silent.healthz(), "100ms").await, fail("Timeout after 100ms"));
     let slow_head = Server::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200"));
         hang(stream);
     });
-    assert_eq!(check("kubelet", &slow_head.url(), "100ms").await, fail("Timeout after 100ms"));
+    assert_eq!(check("kubelet", &slow_head.healthz(), "100ms").await, fail("Timeout after 100ms"));
 }
 
 fn endless() -> Server {
@@ -112,32 +114,32 @@ async fn a_body_that_nobody_needs_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_body_is_read_as_far_as_it_is_wanted() {
-    let get = HttpGet::new(Server::saying(response("503 Service Unavailable")).url());
+    let get = HttpGet::new(Server::saying(response("503 Service Unavailable")).healthz());
     let reply = get.reply().await.unwrap();
     assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
 
-    let reply = HttpGet::new(endless().url()).reply().await.unwrap();
+    let reply = HttpGet::new(endless().healthz()).reply().await.unwrap();
     assert_eq!(reply.body.len(), 64 * 1024);
 
-    let slow = HttpGet::new(slow_body().url());
+    let slow = HttpGet::new(slow_body().healthz());
     assert!(tokio::time::timeout(Duration::from_millis(100), slow.reply()).await.is_err());
 
     let cut = Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
-    assert!(matches!(HttpGet::new(cut.url()).reply().await, Err(HttpError::Closed)));
+    assert!(matches!(HttpGet::new(cut.healthz()).reply().await, Err(HttpError::Closed)));
     let garbage = Server::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
-    assert!(matches!(HttpGet::new(garbage.url()).reply().await, Err(HttpError::Malformed)));
+    assert!(matches!(HttpGet::new(garbage.healthz()).reply().await, Err(HttpError::Malformed)));
     let reset = Server::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
-    let error = HttpGet::new(reset.url()).reply().await.unwrap_err();
+    let error = HttpGet::new(reset.healthz()).reply().await.unwrap_err();
     assert!(matches!(error, HttpError::Reset), "{error:?}");
 }
 
 #[tokio::test]
 async fn names_are_resolved_and_a_bad_one_is_named() {
     let server = Server::saying(response("200 OK"));
-    let url = format!("http://localhost:{}/", server.address.port()).parse().unwrap();
+    let url = format!("http://localhost:{}/", server.address().port()).parse().unwrap();
     assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
     let bad = HttpGet::new("http://nowhere.invalid/".parse().unwrap());
     let outcome = tokio::time::timeout(PATIENCE, bad.status()).await.unwrap();
@@ -154,7 +156,7 @@ async fn a_dropped_request_closes_its_connection() {
         hang(stream);
         tell.lock().unwrap().take().unwrap().send(()).unwrap();
     });
-    let get = HttpGet::new(server.url());
+    let get = HttpGet::new(server.healthz());
     assert!(tokio::time::timeout(Duration::from_millis(100), get.status()).await.is_err());
     tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
 }

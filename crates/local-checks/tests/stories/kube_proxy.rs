@@ -1,8 +1,9 @@
 //! kube-proxy as it comes, works, gets stuck and goes. Its answers are served as each release writes them.
 
-use crate::support::{Server, World, check, fail, hang, log_of};
+use crate::support::{Healthz, World, check, fail, log_of};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
 use nodegate_readiness::{Outcome, Reason};
+use nodegate_testbed::stub::{Server, hang};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ fn answer(status: &str, body: &str) -> String {
 
 async fn says(status: &str, body: &str) -> Outcome {
     let server = Server::saying(answer(status, body));
-    check("kube_proxy", &server.url(), "30s").await
+    check("kube_proxy", &server.healthz(), "30s").await
 }
 
 #[tokio::test]
@@ -46,17 +47,17 @@ async fn each_release_is_understood() {
 async fn what_is_no_kube_proxy_fails_by_what_it_did() {
     assert_eq!(says("200 OK", "ok").await, fail("MalformedJSON"));
     assert_eq!(says("404 Not Found", "404 page not found").await, fail("HTTP 404"));
-    assert_eq!(check("kube_proxy", &Server::saying("").url(), "30s").await, fail("ConnectionClosed"));
+    assert_eq!(check("kube_proxy", &Server::saying("").healthz(), "30s").await, fail("ConnectionClosed"));
     let slow = Server::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"));
         hang(stream);
     });
-    assert_eq!(check("kube_proxy", &slow.url(), "100ms").await, fail("Timeout after 100ms"));
+    assert_eq!(check("kube_proxy", &slow.healthz(), "100ms").await, fail("Timeout after 100ms"));
     let endless = Server::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
         while stream.write_all(&[b' '; 4096]).is_ok() {}
     });
-    assert_eq!(check("kube_proxy", &endless.url(), "30s").await, fail("MalformedJSON"));
+    assert_eq!(check("kube_proxy", &endless.healthz(), "30s").await, fail("MalformedJSON"));
 }
 
 /// Something on kube-proxy's port that can be ended, after which the port refuses.

@@ -1,8 +1,10 @@
 //! The checks that ask a URL or a port: each way to fail has the same reason in each of them.
 
-use crate::support::{PATIENCE, Server, World, fail, hang};
+use crate::support::{Healthz, World, fail};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::stub::{Server, hang};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -30,7 +32,7 @@ async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
 
 async fn all_say(server: &Server, timeout: &str, expected: Outcome) {
     for name in ASKING {
-        assert_eq!(outcome(name, &server.url().to_string(), timeout).await, expected, "{name}");
+        assert_eq!(outcome(name, &server.healthz().to_string(), timeout).await, expected, "{name}");
     }
 }
 
@@ -68,7 +70,7 @@ async fn nothing_listens() {
 async fn an_own_check_takes_any_2xx_and_reads_no_body() {
     let body = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nno");
     for status in ["200 OK", "204 No Content", "299 Whatever"] {
-        let url = Server::saying(body(status)).url().to_string();
+        let url = Server::saying(body(status)).healthz().to_string();
         assert_eq!(outcome("http:mine", &url, "30s").await, Outcome::Pass, "{status}");
     }
     let endless = Server::start(|stream| {
@@ -80,8 +82,8 @@ async fn an_own_check_takes_any_2xx_and_reads_no_body() {
         hang(stream);
     });
     for name in ["okd_router_1936", "http:mine"] {
-        assert_eq!(outcome(name, &endless.url().to_string(), "30s").await, Outcome::Pass, "{name}");
-        assert_eq!(outcome(name, &slow.url().to_string(), "30s").await, Outcome::Pass, "{name}");
+        assert_eq!(outcome(name, &endless.healthz().to_string(), "30s").await, Outcome::Pass, "{name}");
+        assert_eq!(outcome(name, &slow.healthz().to_string(), "30s").await, Outcome::Pass, "{name}");
     }
 }
 
@@ -97,8 +99,8 @@ async fn tcp(target: &str, timeout: &str) -> Outcome {
 #[tokio::test]
 async fn a_port_that_takes_connections_passes_whatever_it_says() {
     let server = Server::start(hang);
-    assert_eq!(tcp(&server.address.to_string(), "30s").await, Outcome::Pass);
-    assert_eq!(tcp(&format!("localhost:{}", server.address.port()), "30s").await, Outcome::Pass);
+    assert_eq!(tcp(&server.address().to_string(), "30s").await, Outcome::Pass);
+    assert_eq!(tcp(&format!("localhost:{}", server.address().port()), "30s").await, Outcome::Pass);
     let ipv6 = TcpListener::bind("[::1]:0").unwrap();
     assert_eq!(tcp(&ipv6.local_addr().unwrap().to_string(), "30s").await, Outcome::Pass);
 }

@@ -1,11 +1,13 @@
 //! Checks as they live: started, damped, shared, stopped.
 
-use crate::support::{PATIENCE, Scripted, Server, World, every, fail, log_of};
+use crate::support::{Healthz, Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
 use nodegate_local_checks::{Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::stub::Server;
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
@@ -25,7 +27,7 @@ impl Check for StatusOf {
 }
 
 fn asking(server: &Server) -> Arc<dyn Check> {
-    Arc::new(StatusOf(HttpGet::new(server.url())))
+    Arc::new(StatusOf(HttpGet::new(server.healthz())))
 }
 
 fn ok() -> Server {
@@ -52,11 +54,11 @@ async fn the_first_use_waits_for_the_first_result() {
     let server = ok();
     let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
     let world = World::start(&checks, &Handle::current(), &[]);
-    assert_eq!((server.connections(), world.outcome("web")), (0, None));
+    assert_eq!((server.asked(), world.outcome("web")), (0, None));
     world.activate("web").await;
-    assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
+    assert_eq!((server.asked(), world.outcome("web")), (1, Some(Outcome::Pass)));
     assert!(world.activate("web").now_or_never().is_some(), "a valid result is not waited for");
-    assert_eq!(server.connections(), 1);
+    assert_eq!(server.asked(), 1);
 }
 
 #[tokio::test]
@@ -65,7 +67,7 @@ async fn requests_at_the_same_time_share_one_run() {
     let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
     let world = World::start(&checks, &Handle::current(), &[]);
     join_all((0..50).map(|_| world.activate("web"))).await;
-    assert_eq!((server.connections(), world.outcome("web")), (1, Some(Outcome::Pass)));
+    assert_eq!((server.asked(), world.outcome("web")), (1, Some(Outcome::Pass)));
 }
 
 #[test]

@@ -1,78 +1,26 @@
-//! A server that misbehaves in one given way, checks that do as they are told, and a board to look at.
+//! Checks that do as they are told, and a board to look at.
 
 use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::stub::Server;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Far more than anything here takes; only a broken test waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Answers each connection with `answer`, on threads of their own.
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
-    pub(crate) connections: Arc<AtomicUsize>,
-    pub(crate) last_request: Arc<Mutex<String>>,
+/// Where a server is asked for the health of something.
+pub(crate) trait Healthz {
+    fn healthz(&self) -> HttpUrl;
 }
 
-impl Server {
-    pub(crate) fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let server = Self {
-            address: listener.local_addr().unwrap(),
-            connections: Arc::default(),
-            last_request: Arc::default(),
-        };
-        let answer = Arc::new(answer);
-        let connections = Arc::clone(&server.connections);
-        let last_request = Arc::clone(&server.last_request);
-        thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                connections.fetch_add(1, Ordering::SeqCst);
-                let (answer, last_request) = (Arc::clone(&answer), Arc::clone(&last_request));
-                thread::spawn(move || {
-                    *last_request.lock().unwrap() = read_request(&mut stream);
-                    answer(&mut stream);
-                });
-            }
-        });
-        server
+impl Healthz for Server {
+    fn healthz(&self) -> HttpUrl {
+        self.url("/healthz").parse().unwrap()
     }
-
-    /// One that says these bytes and closes.
-    pub(crate) fn saying(bytes: impl Into<Vec<u8>>) -> Self {
-        let bytes = bytes.into();
-        Self::start(move |stream| drop(stream.write_all(&bytes)))
-    }
-
-    pub(crate) fn url(&self) -> HttpUrl {
-        format!("http://{}/healthz", self.address).parse().unwrap()
-    }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
-    }
-}
-
-fn read_request(stream: &mut TcpStream) -> String {
-    let mut request = Vec::new();
-    let mut byte = [0];
-    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
-        request.push(byte[0]);
-    }
-    String::from_utf8(request).unwrap()
-}
-
-/// Waits until the other side has gone.
-pub(crate) fn hang(stream: &mut TcpStream) {
-    drop(stream.read(&mut [0]));
 }
 
 /// A check made of a closure that gives the outcome of the n-th run.
