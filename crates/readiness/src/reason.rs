@@ -12,7 +12,8 @@ pub const MAX_REASON: usize = 256;
 const CUT: char = '…';
 
 /// Why a check does not pass: a code of one word as Kubernetes' conditions have it, names that are among few, and a detail
-/// for people. Its text is one line, no longer than [`MAX_REASON`] and the sign that something was cut.
+/// for people. Its text is one line, no longer than [`MAX_REASON`] and the sign that something was cut; but what
+/// [`Reason::unknown_check`] says is as long as the query, and nobody keeps it.
 ///
 /// ```
 /// # use nodegate_readiness::Reason;
@@ -37,6 +38,12 @@ impl Reason {
     pub fn new(code: impl Into<String>) -> Self {
         let text = clean(code.into());
         Self { code: text.len(), named: text.len(), counts: false, text }
+    }
+
+    /// `Unknown check: <name>`: who asked gets the words back as they came.
+    pub fn unknown_check(name: &str) -> Self {
+        let code = "Unknown check";
+        Self { text: format!("{code}: {name}"), code: code.len(), named: code.len(), counts: false }
     }
 
     /// `<code>:<key>`, the key of a taint or a label.

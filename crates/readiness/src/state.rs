@@ -49,7 +49,7 @@ impl State {
         let id = match check {
             CheckRef::Known(id) => *id,
             CheckRef::Unknown(name) => {
-                let outcome = Outcome::Fail(Reason::new("Unknown check").detail(name));
+                let outcome = Outcome::Fail(Reason::unknown_check(name));
                 return CheckReport {
                     name: name.clone(),
                     outcome,
