@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::expect_used, reason = "Criterion's macros write the rest")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use nodegate_kube_follow::node_facts;
 use nodegate_kube_sim::{NodeShape, make_node};
-use nodegate_node_watch::node_facts;
 use nodegate_readiness::check::{NODE_READY, verdict};
 use nodegate_readiness::{
     Board, Catalog, CheckReport, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply,

@@ -12,8 +12,10 @@ mod lines;
 mod observe;
 mod reason;
 mod resolver;
+mod resource;
 mod session;
 mod tls;
+mod watched_node;
 
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, tagged};
@@ -22,3 +24,4 @@ pub use observe::WatchObserver;
 pub use reason::{Reason, detail};
 pub use session::{Ended, Session};
 pub use tls::TlsError;
+pub use watched_node::{WatchedNode, node_facts};

@@ -3,12 +3,12 @@
 use crate::NodeWatch;
 use crate::first_list::FirstList;
 use crate::held::Held;
-use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedNode, WatchedSlice};
+use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
 use crate::proof::Proof;
 use crate::stream::Stream;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use nodegate_kube_follow::tagged;
+use nodegate_kube_follow::{WatchedNode, tagged};
 use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
 use std::sync::Arc;
 use tokio::sync::watch::Sender;
@@ -79,7 +79,7 @@ impl Followed for OwnNode<'_> {
 
     fn changed(&self, nodes: &[Arc<WatchedNode>]) {
         let node = nodes.first();
-        self.proof.hold(node.map_or(Held::Absent, |node| node.held()));
+        self.proof.hold(node.map_or(Held::Absent, |node| Held::present(&node.metadata)));
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
         self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
     }

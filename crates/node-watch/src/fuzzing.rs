@@ -1,10 +1,11 @@
 //! What the fuzz targets reach: the bytes of an API server on their way to the core's words.
 
-use crate::objects::{Watched, WatchedNode, WatchedSlice};
+use crate::objects::{Watched, WatchedSlice};
 use bytes::Bytes;
 use futures::StreamExt;
 use kube::Error;
 use kube::api::{Api, WatchEvent, WatchParams};
+use nodegate_kube_follow::WatchedNode;
 use nodegate_kube_follow::fuzzing::client;
 pub use nodegate_kube_follow::fuzzing::scan;
 use nodegate_readiness::{EndpointSlice, NodeFacts};

@@ -2,12 +2,12 @@
 
 use crate::NodeWatch;
 use crate::held::{Finding, Held};
-use crate::objects::WatchedNode;
+
 use crate::proof::Proof;
 use crate::pulse::Pulse;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use nodegate_kube_follow::{Backoff, StaticCredentials, connect};
+use nodegate_kube_follow::{Backoff, StaticCredentials, WatchedNode, connect};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::sync::Arc;

@@ -18,7 +18,6 @@ mod pulse;
 mod stream;
 
 pub use metrics::WatchMetrics;
-pub use objects::node_facts;
 
 use first_list::FirstList;
 use futures::future::join_all;

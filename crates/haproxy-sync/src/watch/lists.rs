@@ -1,10 +1,11 @@
 //! The lists that are watched: which objects, and what becomes of them.
 
 use crate::plan::facts::{NodeFacts, ServiceFacts};
-use crate::watch::objects::{WatchedNode, WatchedService};
+use crate::watch::objects::{WatchedService, node_facts};
 use crate::watch::observed::{Observed, ServiceKey};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
+use nodegate_kube_follow::WatchedNode;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -48,7 +49,7 @@ impl Lists for NodeLists<'_> {
     }
 
     fn list(&self, listed: &mut Self::Listed, object: &WatchedNode) {
-        let facts = object.facts(self.rules);
+        let facts = node_facts(object, self.rules);
         listed.insert(facts.name.clone(), Arc::new(facts));
     }
 
@@ -57,7 +58,7 @@ impl Lists for NodeLists<'_> {
     }
 
     fn set(&self, observed: &mut Observed, object: &WatchedNode) -> bool {
-        observed.set_node(object.facts(self.rules))
+        observed.set_node(node_facts(object, self.rules))
     }
 
     fn remove(&self, observed: &mut Observed, object: &WatchedNode) -> bool {

@@ -3,62 +3,13 @@
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use nodegate_readiness::{ConditionStatus, Outcome, Policy};
+use nodegate_kube_follow::{WatchedNode, resource};
+use nodegate_readiness::{Node, Outcome, Policy};
 use serde::Deserialize;
-use std::borrow::Cow;
 
 const WEIGHT: &str = "nodegate.io/haproxy-weight";
 /// No Node or Service has more of anything than this.
 const MAX_PARTS: usize = 1000;
-
-/// A Node.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct WatchedNode {
-    #[serde(default)]
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: Option<NodeSpec>,
-    #[serde(default)]
-    status: Option<NodeStatus>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct NodeSpec {
-    #[serde(default)]
-    unschedulable: Option<bool>,
-    #[serde(default)]
-    taints: Option<Vec<Taint>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Taint {
-    #[serde(default)]
-    key: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct NodeStatus {
-    #[serde(default)]
-    conditions: Option<Vec<Condition>>,
-    #[serde(default)]
-    addresses: Option<Vec<Address>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Address {
-    #[serde(rename = "type")]
-    kind: String,
-    address: String,
-}
 
 /// A Service.
 #[derive(Clone, Debug, Deserialize)]
@@ -96,46 +47,19 @@ struct Port {
     protocol: Option<String>,
 }
 
-impl WatchedNode {
-    pub(crate) fn facts(&self, rules: &Policy) -> NodeFacts {
-        let meta = &self.metadata;
-        let addresses = self.status.iter().flat_map(|status| status.addresses.iter().flatten());
-        NodeFacts {
-            name: meta.name.clone().unwrap_or_default(),
-            state: self.state(rules),
-            weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
-            addresses: addresses
-                .filter_map(|address| Some((clip(&address.kind), address.address.parse().ok()?)))
-                .take(MAX_PARTS)
-                .collect(),
-        }
-    }
-
-    /// What the agent would say of it: both go by the same rules.
-    fn state(&self, rules: &Policy) -> NodeState {
-        let (meta, spec) = (&self.metadata, self.spec.as_ref());
-        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let taints = spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        let facts = nodegate_readiness::NodeFacts {
-            conditions: conditions.map(Condition::fact).collect(),
-            unschedulable: spec.is_some_and(|spec| spec.unschedulable == Some(true)),
-            deleting: meta.deletion_timestamp.is_some(),
-            taints: taints.map(|taint| taint.key.clone()).collect(),
-            labels: meta.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
-        };
-        match rules.node_ready(&nodegate_readiness::Node::Present(facts), false) {
-            Outcome::Pass => NodeState::Ready,
-            Outcome::Draining(_) => NodeState::Draining,
-            Outcome::Fail(_) => NodeState::NotReady,
-        }
-    }
-}
-
-impl Condition {
-    fn fact(&self) -> nodegate_readiness::Condition {
-        // A reason would be shown to nobody.
-        let (kind, reason) = (self.kind.clone(), String::new());
-        nodegate_readiness::Condition { kind, status: ConditionStatus::from_api(&self.status), reason }
+/// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules.
+pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> NodeFacts {
+    let meta = &node.metadata;
+    let state = match rules.node_ready(&Node::Present(node.facts()), false) {
+        Outcome::Pass => NodeState::Ready,
+        Outcome::Draining(_) => NodeState::Draining,
+        Outcome::Fail(_) => NodeState::NotReady,
+    };
+    NodeFacts {
+        name: meta.name.clone().unwrap_or_default(),
+        state,
+        weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
+        addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
     }
 }
 
@@ -189,37 +113,7 @@ fn clip(text: &str) -> String {
     text.chars().take(253).collect()
 }
 
-/// Ties one of the types above to its place in the API.
-macro_rules! resource {
-    ($type:ty, $scope:ty, $kind:literal, $plural:literal) => {
-        impl Resource for $type {
-            type DynamicType = ();
-            type Scope = $scope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.into()
-            }
-            fn group((): &()) -> Cow<'_, str> {
-                "".into()
-            }
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(WatchedNode, ClusterResourceScope, "Node", "nodes");
-resource!(WatchedService, NamespaceResourceScope, "Service", "services");
+resource!(WatchedService, NamespaceResourceScope, "Service", "", "services");
 
 #[cfg(test)]
 mod tests {
@@ -229,7 +123,7 @@ mod tests {
     fn objects_with_everything_left_out_or_odd_are_read() {
         for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
             let node: WatchedNode = serde_json::from_str(json).unwrap();
-            assert_eq!(node.facts(&Policy::default()), NodeFacts::default());
+            assert_eq!(node_facts(&node, &Policy::default()), NodeFacts::default());
             let service: WatchedService = serde_json::from_str(json).unwrap();
             assert_eq!(service.facts(), None);
         }
@@ -246,7 +140,7 @@ mod tests {
                     {{"type":"DiskPressure","status":"False"}},{{"type":"Ready","status":"{ready}","reason":"x"}}]}}}}"#
             );
             let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
-            serde_json::from_str::<WatchedNode>(&json).unwrap().facts(&rules).state
+            node_facts(&serde_json::from_str(&json).unwrap(), &rules).state
         };
         let default = nodegate_readiness::DrainSignals::default().to_string();
         let taint = |key: &str| {

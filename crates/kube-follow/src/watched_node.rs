@@ -1,0 +1,167 @@
+//! A Node as the API has it, and what of it matters. Who follows Nodes reads them by the same words.
+
+use crate::resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodegate_readiness::reason::clean;
+use nodegate_readiness::{Condition, ConditionStatus, NodeFacts};
+use serde::Deserialize;
+use std::net::IpAddr;
+
+/// A Node, as far as readiness depends on it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WatchedNode {
+    /// Its name, version, labels, annotations and so on.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    unschedulable: Option<bool>,
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Taint {
+    #[serde(default)]
+    key: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<ApiCondition>>,
+    #[serde(default)]
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: String,
+    address: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ApiCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// What a Node's JSON says, as far as readiness depends on it; all else is skipped unread.
+pub fn node_facts(json: &[u8]) -> serde_json::Result<NodeFacts> {
+    serde_json::from_slice(json).map(|node: WatchedNode| node.facts())
+}
+
+impl WatchedNode {
+    /// The Node in the core's words.
+    pub fn facts(&self) -> NodeFacts {
+        let spec = self.spec.clone().unwrap_or_default();
+        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        NodeFacts {
+            conditions: conditions.map(ApiCondition::to_condition).collect(),
+            unschedulable: spec.unschedulable.unwrap_or(false),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            taints: spec.taints.into_iter().flatten().map(|taint| taint.key).collect(),
+            labels: self.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+        }
+    }
+
+    /// Its addresses and of which type each is; names are left out.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        let addresses = self.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        addresses.filter_map(|address| Some((address.kind.as_str(), address.address.parse().ok()?)))
+    }
+}
+
+resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
+
+impl ApiCondition {
+    fn to_condition(&self) -> Condition {
+        Condition {
+            // Neither has a form that the API server would insist on, nor a bound of its own.
+            kind: clean(self.kind.clone()),
+            status: ConditionStatus::from_api(&self.status),
+            reason: clean(self.reason.clone().unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts(json: &str) -> NodeFacts {
+        serde_json::from_str::<WatchedNode>(json).unwrap().facts()
+    }
+
+    #[test]
+    fn a_node_with_everything_left_out_or_null_has_no_facts() {
+        for json in [
+            "{}",
+            r#"{"metadata":{},"spec":null,"status":null}"#,
+            r#"{"spec":{"unschedulable":null,"taints":null},"status":{"conditions":null}}"#,
+        ] {
+            assert_eq!(facts(json), NodeFacts::default(), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_matters_is_read_and_the_rest_ignored() {
+        let facts = facts(
+            r#"{"kind":"Node","metadata":{"resourceVersion":"7","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
+            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"podCIDR":"10.0.0.0/24"},
+            "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}]}}"#,
+        );
+        assert!(facts.unschedulable && facts.deleting);
+        assert!(facts.taints.contains("k") && facts.labels.contains("a"));
+        assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
+    }
+
+    #[test]
+    fn a_conditions_words_are_bounded_and_on_one_line() {
+        let json = format!(
+            r#"{{"status":{{"conditions":[{{"type":"Ready","status":"False","reason":"a\nb{}"}}]}}}}"#,
+            "x".repeat(10_000)
+        );
+        let reason = facts(&json).conditions.remove(0).reason;
+        assert!(reason.starts_with("a bxxx") && reason.len() < 300, "{reason}");
+    }
+
+    const NODE: &str = r#"{"metadata":{"resourceVersion":"7","labels":{"a":"b"},"deletionTimestamp":"2026-11-21T06:40:10Z"},
+        "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}]},
+        "status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady"}]}}"#;
+
+    proptest! {
+        #[test]
+        fn a_damaged_node_is_read_or_refused(at in 0..NODE.len(), byte: u8, cut in 0..=NODE.len()) {
+            let mut json = NODE.as_bytes().to_vec();
+            json[at] = byte;
+            json.truncate(cut.max(NODE.len() - 40));
+            if let Ok(node) = serde_json::from_slice::<WatchedNode>(&json) {
+                prop_assert!(node.facts().conditions.len() <= 1);
+            }
+        }
+
+        #[test]
+        fn the_words_of_any_condition_are_bounded(kind in any::<String>(), status in any::<String>(), reason in any::<String>(), times in 1_usize..200) {
+            let condition = serde_json::json!({"type": kind, "status": status, "reason": reason.repeat(times)});
+            let node = facts(&serde_json::json!({"status": {"conditions": [condition]}}).to_string());
+            let read = &node.conditions[0];
+            for text in [&read.kind, &read.reason] {
+                prop_assert!(text.len() < 300 && !text.contains(char::is_control));
+            }
+            prop_assert_eq!(read.status == ConditionStatus::True, status == "True");
+        }
+    }
+}
