@@ -3,7 +3,7 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
-use crate::ports::Ports;
+use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, Runner};
@@ -69,7 +69,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     watch_metrics.register(app.registry_mut(), timeline);
 
     let (startup, started) = watch::channel(Startup::Connecting);
-    let watch = node_name.map(|node_name| NodeWatch {
+    let node_watch = node_name.map(|node_name| NodeWatch {
         node_name,
         stale_after,
         board: board.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timer_task = timer_task::run(board.clone(), liveness, timeline, open);
     thread::Builder::new()
         .name("background".to_owned())
-        .spawn(move || run_background(&background, background_tasks(watch, startup, timer_task)))
+        .spawn(move || run_background(&background, background_tasks(node_watch, startup, timer_task)))
         .map_err(starting("background thread"))?;
 
     runtime("server runtime")?.block_on(async {
@@ -93,23 +93,35 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
                 return Ok(());
             }
         }
-        let agent_port = settings.ports.agent_port;
-        let ports = Ports::bind(settings.ports)?;
-        board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-        opened.send_replace(true);
-        let address = ports.address().map_err(starting("server"))?;
-        tracing::info!(
-            %address,
-            agent_port,
-            metrics_addr = ports.metrics_address().map(display),
-            node = board.node_name(),
-            version = env!("CARGO_PKG_VERSION"),
-            "listening"
-        );
-        ports.serve(Arc::new(app), shutdown.requested()).await?;
-        tracing::info!("bye");
-        Ok(())
+        answer(app, &board, timeline, settings.ports, opened, shutdown).await
     })
+}
+
+/// Opens the ports, and answers until the shutdown.
+async fn answer(
+    app: App,
+    board: &Board,
+    timeline: Timeline,
+    settings: PortSettings,
+    opened: watch::Sender<bool>,
+    shutdown: Shutdown,
+) -> Result<(), AgentError> {
+    let agent_port = settings.agent_port;
+    let ports = Ports::bind(settings)?;
+    board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+    opened.send_replace(true);
+    let address = ports.address().map_err(starting("server"))?;
+    tracing::info!(
+        %address,
+        agent_port,
+        metrics_addr = ports.metrics_address().map(display),
+        node = board.node_name(),
+        version = env!("CARGO_PKG_VERSION"),
+        "listening"
+    );
+    ports.serve(Arc::new(app), shutdown.requested()).await?;
+    tracing::info!("bye");
+    Ok(())
 }
 
 /// What is counted and logged of each change of verdict.
@@ -121,13 +133,13 @@ fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + S
 }
 
 async fn background_tasks(
-    watch: Option<NodeWatch>,
+    node_watch: Option<NodeWatch>,
     startup: watch::Sender<Startup>,
     timer_task: impl Future<Output = ()>,
 ) {
-    match watch {
-        Some(watch) => {
-            tokio::join!(watch.run(startup), timer_task);
+    match node_watch {
+        Some(node_watch) => {
+            tokio::join!(node_watch.run(startup), timer_task);
         }
         None => timer_task.await,
     }

@@ -2,7 +2,6 @@
 
 use crate::NodeWatch;
 use crate::held::{Finding, Held};
-
 use crate::proof::Proof;
 use crate::pulse::Pulse;
 use kube::api::GetParams;

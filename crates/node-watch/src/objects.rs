@@ -1,4 +1,4 @@
-//! The objects that are watched, cut down to what is needed: a Node's image list alone can be 20 kB.
+//! What is watched besides the Node, cut down to what is needed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;

@@ -1,4 +1,4 @@
-//! What the watch told us of the Node, in our own words: Kubernetes' objects stop at node-watch.
+//! What the watch told us of the Node, in our own words: Kubernetes' objects stop at kube-follow.
 
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -5,7 +5,8 @@
 //! nothing of ours is allocated, and no system call is made but the read and the write.
 //!
 //! Four rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];
-//! `answer`, from a route to the response, knows `page` and `metrics`; these know nobody but the `route`.
+//! `answer`, from a route to the response, knows `page` and `metrics`, in which both count; `metrics` knows nobody but the
+//! `route`, by which it counts.
 
 mod answer;
 #[cfg(fuzzing)]

@@ -1,4 +1,4 @@
-//! The objects that are watched, cut down to what is needed: what a Node carries besides costs no memory here.
+//! The objects that are watched, cut down to what is needed here.
 
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
