@@ -38,6 +38,9 @@ pub(crate) enum FetchError {
     NotHttp,
 }
 
+/// What a wait for a connection ends with.
+const NO_CONNECTION: &str = "no connection";
+
 /// How far it has come.
 enum Step {
     /// What is being waited for, in words that tell what has not happened.
@@ -76,10 +79,14 @@ fn exchange(
 ) -> Result<Answer, FetchError> {
     let tell = |phase| drop(steps.send(Step::Waiting(phase)));
     let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(FetchError::Lookup)?;
-    tell("no connection");
+    tell(NO_CONNECTION);
     let mut stream = Err(FetchError::Lookup(io::Error::from(io::ErrorKind::NotFound)));
     for address in addresses {
-        stream = TcpStream::connect_timeout(&address, timeout).map_err(FetchError::Connect);
+        stream = TcpStream::connect_timeout(&address, timeout).map_err(|error| match error.kind() {
+            // Both wait as long; whoever is told first says the same.
+            io::ErrorKind::TimedOut => FetchError::Timeout { phase: NO_CONNECTION, timeout },
+            _ => FetchError::Connect(error),
+        });
         if stream.is_ok() {
             break;
         }

@@ -1,6 +1,7 @@
 //! The credentials that the agent takes, and what it says of those that it does not.
 
 use nodegate_testbed::programs;
+use nodegate_testbed::waiting::until;
 use nodegate_testbed::{Cluster, NODE};
 use std::fs;
 use std::process::Command;
@@ -43,7 +44,7 @@ fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
     fs::write(cluster.kubeconfig(), proxied).unwrap();
     let agent = cluster.agent(&[STALE_AFTER]);
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
-    assert_eq!(agent.logged("the kubeconfig's proxy-url is not supported"), 1, "{}", agent.log_text());
+    agent.logs_once("the kubeconfig's proxy-url is not supported");
 }
 
 #[test]
@@ -59,7 +60,7 @@ fn a_credential_plugin_is_refused_by_name_and_the_agent_fails_open() {
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
     let file = cluster.kubeconfig().display().to_string();
     let said = |line: &str| line.contains(&file) && line.contains("exec: aws") && line.contains("tokenFile");
-    assert!(agent.log_text().lines().any(said), "{}", agent.log_text());
+    until("the refusal in the log", || agent.log_text().lines().any(said).then_some(()));
     // Once the kubeconfig is one that it takes, it goes on by itself.
     cluster.write_kubeconfig();
     agent.wait_ready();

@@ -149,7 +149,7 @@ fn kube_proxy_from_not_deployed_to_draining() {
     let long = Duration::from_hours(1);
     let none = agent_on_node_up_for(long, &[setting(&closed())]);
     none.wait_passes("kube_proxy");
-    assert_eq!(none.logged("not deployed"), 1);
+    none.logs_once("not deployed");
 
     let agent = Agent::alone(&[setting(&stub.url("/healthz"))]);
     agent.wait_passes("kube_proxy");
@@ -178,7 +178,7 @@ fn a_node_that_boots_waits_for_its_kube_proxy() {
     let setting = format!("--check=kube_proxy:url=http://{address}/healthz,interval=100ms");
     let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
     booting.wait_fails("kube_proxy", NOT_STARTED);
-    assert_eq!(booting.logged("not deployed"), 1, "why it fails");
+    booting.logs_once("not deployed");
     let _kube_proxy = Stub::start_at(address, answer("200 OK", ELIGIBLE));
     booting.wait_passes("kube_proxy");
 }
@@ -190,7 +190,7 @@ fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
     let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
     agent.wait_fails("kube_proxy", NOT_STARTED);
     agent.wait_passes("kube_proxy");
-    assert_eq!(agent.logged("taken as not deployed, so the check passes"), 1);
+    agent.logs_once("taken as not deployed, so the check passes");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
     let agent = net.agent(NAME);
     passes(&agent);
     agent.wait_runs("network", 2);
-    assert_eq!(agent.logged("a nameserver does not answer"), 1, "{}", agent.log_text());
+    agent.logs_once("a nameserver does not answer");
     let strict = net.agent(&format!("{NAME},nameservers=all"));
     fails(&strict, "DNS: 10.78.0.99 ");
 }

@@ -174,6 +174,13 @@ impl Agent {
         self.log.lock().unwrap().iter().filter(|line| line.contains(needle)).count()
     }
 
+    /// Waits for the log line that contains `needle`, which comes through a pipe and so after an answer may be seen, and sees
+    /// that it is said once.
+    pub fn logs_once(&self, needle: &str) {
+        until(needle, || (self.logged(needle) > 0).then_some(()));
+        assert_eq!(self.logged(needle), 1, "{}", self.log_text());
+    }
+
     /// The value of a metric, by its full name with labels.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics").body;
