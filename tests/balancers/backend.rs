@@ -58,7 +58,7 @@ impl Backend {
         self.last().is_none_or(|last| last.elapsed() > time)
     }
 
-    /// Ends as an evicted pod does: nothing new, and what there is goes on. The port is free when this returns.
+    /// Ends as an evicted pod does: nothing new, and what there is goes on.
     pub(crate) fn stop(&self) {
         let Some(listening) = self.listening.lock().unwrap().take() else { return };
         self.seen.stopped.store(true, Ordering::Relaxed);
