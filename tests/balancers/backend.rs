@@ -1,5 +1,6 @@
 //! The service on a node: says the node's name, and remembers who came when.
 
+use nodegate_testbed::until;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,8 @@ struct Seen {
 impl Backend {
     pub(crate) fn start(name: &'static str, ip: IpAddr, port: u16) -> Self {
         let address = SocketAddr::new(ip, port);
-        let listener = TcpListener::bind(address).unwrap();
+        // A process that another story just starts holds what was listening there until it runs its own program.
+        let listener = until("the service's port", || TcpListener::bind(address).ok());
         let seen = Arc::new(Seen::default());
         let shared = seen.clone();
         let listening = thread::spawn(move || {
@@ -56,7 +58,7 @@ impl Backend {
         self.last().is_none_or(|last| last.elapsed() > time)
     }
 
-    /// Ends as an evicted pod does: nothing new, and what there is goes on. The port is free when this returns.
+    /// Ends as an evicted pod does: nothing new, and what there is goes on.
     pub(crate) fn stop(&self) {
         let Some(listening) = self.listening.lock().unwrap().take() else { return };
         self.seen.stopped.store(true, Ordering::Relaxed);

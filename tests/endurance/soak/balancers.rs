@@ -1,4 +1,5 @@
-//! The load balancers: a thousand probes a second from one thread, each judged as it comes.
+//! The load balancers: a thousand probes a second from one thread, each judged as it comes. (The testbed's prober keeps every
+//! answer, and has a thread for each client.)
 
 use super::machine::Machine;
 use super::oracle::{Oracle, Seen};

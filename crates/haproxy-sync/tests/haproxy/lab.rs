@@ -232,7 +232,8 @@ impl Lab {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// Waits until something holds; a test that waits in vain tells what was said.
+    /// Waits until something holds, and gives the time that it took, to the millisecond: tables show it. A test that waits in
+    /// vain tells what was said.
     pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
         let began = Instant::now();
         while !holds().await {
