@@ -85,7 +85,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
                 continue;
             }
             Some(due) => due.since(now),
-            // Whatever opens in the meantime proves itself, so no question is due any sooner than this.
+            // A session that begins in the meantime begins with a list, which is proof: no question is due any sooner.
             None => guard.ask_after,
         };
         tokio::select! {
