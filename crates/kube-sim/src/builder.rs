@@ -14,6 +14,7 @@ use crate::cluster::node::NodeShape;
 use crate::cluster::{base, node_controller};
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
+use crate::server::{Server, Servers};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
 
@@ -32,6 +33,7 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub struct Builder {
     listen: SocketAddr,
+    servers: usize,
     tls: bool,
     nodes: Vec<String>,
     shape: NodeShape,
@@ -46,6 +48,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            servers: 1,
             tls: false,
             nodes: Vec::new(),
             shape: NodeShape::default(),
@@ -70,6 +73,13 @@ impl Builder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
+        self
+    }
+
+    /// How many API servers there are on the same etcd (1). The others take free ports.
+    #[must_use]
+    pub fn servers(mut self, count: usize) -> Self {
+        self.servers = count;
         self
     }
 
@@ -160,18 +170,22 @@ impl Builder {
         let lifecycle = self.lifecycle;
         let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
         let api = Arc::new(Api::new(store.clone(), settings));
-        let net = Net::start(api.clone(), tls, self.listen)
-            .map_err(|error| StartError::Listen(self.listen, error))?;
+        let no_port = |error| StartError::Listen(self.listen, error);
+        let net = Net::start(api.clone(), tls, self.listen).map_err(no_port)?;
+        let servers = Arc::new(Servers::new(Server { api, net }));
+        for _ in 1..self.servers {
+            servers.add().map_err(no_port)?;
+        }
         let kubelets = Arc::new(Kubelets::new(self.timing));
-        let up = net.clone();
-        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), move || up.is_up()))];
+        let any = servers.clone();
+        let is_up = move || any.all().iter().any(Server::is_up);
+        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
         if lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store)));
         }
         let sim = Sim {
             inner: Arc::new(Inner {
-                api,
-                net,
+                servers,
                 kubelets,
                 shape: self.shape,
                 with_kubelets: self.kubelets,

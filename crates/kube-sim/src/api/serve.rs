@@ -30,7 +30,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 impl Api {
     /// Answers one request.
     pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Reply {
-        let mut asked = Asked::new(&request);
+        let mut asked = Asked::new(&request, self.number);
         let user = self.authenticate(&asked);
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
