@@ -164,23 +164,44 @@ impl Builder {
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
-        let store = Arc::new(Store::new());
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
-        let anonymous = self.anonymous.unwrap_or(self.tls);
-        let lifecycle = self.lifecycle;
-        let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
-        let api = Arc::new(Api::new(store.clone(), settings));
+        let api = self.api();
         let no_port = |error| StartError::Listen(self.listen, error);
         let net = Net::start(api.clone(), tls, self.listen).map_err(no_port)?;
-        let servers = Arc::new(Servers::new(Server { api, net }));
+        let servers = Servers::new(Server { api, net });
         for _ in 1..self.servers {
             servers.add().map_err(no_port)?;
         }
+        Ok(self.assemble(servers))
+    }
+
+    /// Starts it on the current tokio runtime, whose time may be paused, without a socket: [`Server::service`] is asked. What
+    /// concerns connections is then for whoever stands between.
+    pub fn without_sockets(self) -> Sim {
+        let api = self.api();
+        let net = Net::without_sockets(api.clone(), self.listen);
+        let servers = Servers::new(Server { api, net });
+        for _ in 1..self.servers {
+            // There is no port that could be taken.
+            let _ = servers.add();
+        }
+        self.assemble(servers)
+    }
+
+    fn api(&self) -> Arc<Api> {
+        let anonymous = self.anonymous.unwrap_or(self.tls);
+        let settings =
+            Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle: self.lifecycle };
+        Arc::new(Api::new(Arc::new(Store::new()), settings))
+    }
+
+    fn assemble(self, servers: Servers) -> Sim {
+        let (store, servers) = (servers.first.api.store.clone(), Arc::new(servers));
         let kubelets = Arc::new(Kubelets::new(self.timing));
         let any = servers.clone();
         let is_up = move || any.all().iter().any(Server::is_up);
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
-        if lifecycle {
+        if self.lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store)));
         }
         let sim = Sim {
@@ -200,6 +221,6 @@ impl Builder {
         for node in &self.nodes {
             sim.add_node(node);
         }
-        Ok(sim)
+        sim
     }
 }

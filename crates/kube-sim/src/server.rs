@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::server::Api;
+use crate::api::service::ApiService;
 use crate::faults::etcd::Lost;
 use crate::net::Net;
 use crate::sim::Sim;
@@ -46,6 +47,11 @@ impl Server {
     /// Whether requests can be answered at all (neither killed nor frozen).
     pub fn is_up(&self) -> bool {
         self.net.is_up()
+    }
+
+    /// It as a service, which is asked without a socket.
+    pub fn service(&self) -> ApiService {
+        self.net.service()
     }
 
     // --- its link to etcd ---
