@@ -66,8 +66,8 @@ pub struct Answer<T> {
     pub retry_after: Option<Duration>,
 }
 
-/// What reaches the API server, with somebody who is told of it.
-pub(crate) type BoxedService =
+/// What carries requests to the API server.
+pub type BoxedService =
     BoxCloneService<Request<kube::client::Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// What kind of request this is, in the words of RBAC.
