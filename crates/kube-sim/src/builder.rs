@@ -154,18 +154,34 @@ impl Builder {
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
-        let store = Arc::new(Store::new());
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
-        let anonymous = self.anonymous.unwrap_or(self.tls);
-        let lifecycle = self.lifecycle;
-        let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
-        let api = Arc::new(Api::new(store.clone(), settings));
+        let api = self.api();
         let net = Net::start(api.clone(), tls, self.listen)
             .map_err(|error| StartError::Listen(self.listen, error))?;
+        Ok(self.assemble(api, net))
+    }
+
+    /// Starts it on the current tokio runtime, whose time may be paused, without a socket: [`Sim::service`] is asked. What
+    /// concerns connections is then for whoever stands between.
+    pub fn without_sockets(self) -> Sim {
+        let api = self.api();
+        let net = Net::without_sockets(api.clone(), self.listen);
+        self.assemble(api, net)
+    }
+
+    fn api(&self) -> Arc<Api> {
+        let anonymous = self.anonymous.unwrap_or(self.tls);
+        let settings =
+            Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle: self.lifecycle };
+        Arc::new(Api::new(Arc::new(Store::new()), settings))
+    }
+
+    fn assemble(self, api: Arc<Api>, net: Arc<Net>) -> Sim {
+        let store = api.store.clone();
         let kubelets = Arc::new(Kubelets::new(self.timing));
         let up = net.clone();
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), move || up.is_up()))];
-        if lifecycle {
+        if self.lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store)));
         }
         let sim = Sim {
@@ -186,6 +202,6 @@ impl Builder {
         for node in &self.nodes {
             sim.add_node(node);
         }
-        Ok(sim)
+        sim
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::api::server::Api;
+use crate::api::service::ApiService;
 use crate::net::Net;
 use crate::sim::Sim;
 
@@ -18,6 +19,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.net.address
+    }
+
+    /// The API server as a service, which is asked without a socket.
+    pub fn service(&self) -> ApiService {
+        self.net.service()
     }
 }
 

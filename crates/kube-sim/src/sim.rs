@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
 use crate::api::server::Api;
+use crate::api::service::ApiService;
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
@@ -81,6 +82,11 @@ impl Sim {
     /// Writes [`Sim::kubeconfig`] to a file.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.kubeconfig())
+    }
+
+    /// The API server as a service, which is asked without a socket.
+    pub fn service(&self) -> ApiService {
+        self.inner.net.service()
     }
 
     // --- its parts ---

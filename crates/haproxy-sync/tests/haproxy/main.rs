@@ -88,12 +88,13 @@ impl Table {
 
     /// A story that fails says why, and the others are told all the same.
     async fn rows(&mut self, stories: impl Future<Output = Vec<Row>>) {
-        match AssertUnwindSafe(stories).catch_unwind().await {
-            Ok(rows) => rows.iter().for_each(|row| line(row.what, &row.result)),
-            Err(_) => {
-                self.failed += 1;
-                line("", "FAILED");
+        if let Ok(rows) = AssertUnwindSafe(stories).catch_unwind().await {
+            for row in rows {
+                line(row.what, &row.result);
             }
+        } else {
+            self.failed += 1;
+            line("", "FAILED");
         }
     }
 }
