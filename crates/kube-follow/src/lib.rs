@@ -5,6 +5,7 @@
 
 mod backoff;
 mod client;
+mod connector;
 mod credentials;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -19,8 +20,9 @@ mod watched_node;
 
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, tagged};
+pub use connector::Connector;
 pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
-pub use observe::WatchObserver;
+pub use observe::{BoxedService, WatchObserver};
 pub use reason::{Reason, detail};
 pub use session::{Ended, Session};
 pub use tls::TlsError;

@@ -50,8 +50,8 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
     fn answered(&self, verb: &'static str, code: Option<u16>);
 }
 
-/// What reaches the API server, with somebody who is told of it.
-pub(crate) type BoxedService =
+/// What carries requests to the API server.
+pub type BoxedService =
     BoxCloneService<Request<kube::client::Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// What kind of request this is, in the words of RBAC.

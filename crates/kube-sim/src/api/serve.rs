@@ -34,7 +34,7 @@ impl Api {
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
     {
-        let mut asked = Asked::new(&request);
+        let mut asked = Asked::new(&request, self.number);
         let user = self.authenticate(&asked);
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
