@@ -309,7 +309,7 @@ impl Store {
         let mut state = self.lock();
         state.version = backup.version;
         state.compacted = backup.version;
-        state.objects = backup.objects.clone();
+        state.objects.clone_from(&backup.objects);
         state.count = backup.count;
         state.history.clear();
     }
