@@ -24,7 +24,7 @@ pub mod status;
 
 pub use age::Age;
 pub use answer::{Answer, Reply};
-pub use board::{Board, Freshness, Lookup, Published};
+pub use board::{Board, Freshness, LastKnown, Lookup, Published};
 pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
