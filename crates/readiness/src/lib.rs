@@ -28,7 +28,7 @@ pub use board::{Board, Freshness, LastKnown, Lookup, Published};
 pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
-pub use facts::{Condition, ConditionStatus, Node, NodeFacts};
+pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts};
 pub use flips::Flip;
 pub use liveness::{Liveness, Stuck};
 pub use moment::{AtomicMoment, Moment, Timeline};

@@ -55,6 +55,8 @@ pub struct Scope {
     pub verbs: Vec<String>,
     /// User names.
     pub users: Vec<String>,
+    /// Numbers of API servers.
+    pub servers: Vec<usize>,
 }
 
 impl Scope {
@@ -84,11 +86,19 @@ impl Scope {
         self
     }
 
+    /// Only these API servers; 0 is the first.
+    #[must_use]
+    pub fn servers(mut self, servers: &[usize]) -> Self {
+        self.servers = servers.to_vec();
+        self
+    }
+
     fn covers(&self, request: &RequestInfo) -> bool {
         let has = |list: &[String], word: &str| list.is_empty() || list.iter().any(|w| w == word);
         has(&self.resources, &request.resource)
             && has(&self.verbs, &request.verb)
             && has(&self.users, &request.user)
+            && (self.servers.is_empty() || self.servers.contains(&request.server))
     }
 }
 
@@ -138,6 +148,8 @@ pub(crate) struct RequestInfo {
     pub verb: String,
     /// User name.
     pub user: String,
+    /// The API server's number.
+    pub server: usize,
 }
 
 /// Names a fault that is switched on.

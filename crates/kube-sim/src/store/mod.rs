@@ -93,10 +93,10 @@ struct Watcher {
     feed: mpsc::Sender<Feed>,
 }
 
-/// Watchers of a resource: those of one name, and those of all.
+/// Watchers of a resource: those of one name, and those of all. In order, so that the same seed gives the same run.
 #[derive(Default)]
 struct Watchers {
-    by_name: HashMap<String, Vec<Watcher>>,
+    by_name: BTreeMap<String, Vec<Watcher>>,
     all: Vec<Watcher>,
 }
 
@@ -118,7 +118,7 @@ struct State {
     objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
     count: usize,
     history: HashMap<&'static str, Window>,
-    watchers: HashMap<&'static str, Watchers>,
+    watchers: BTreeMap<&'static str, Watchers>,
 }
 
 /// The store. Every write goes through [`Store::write`].
@@ -136,7 +136,7 @@ impl Store {
             count: 0,
             begun: 0,
             history: HashMap::new(),
-            watchers: HashMap::new(),
+            watchers: BTreeMap::new(),
         };
         Store { state: Mutex::new(state) }
     }
@@ -345,7 +345,11 @@ impl State {
     fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
         for (plural, watchers) in &mut self.watchers {
             if resource.is_none_or(|r| r == *plural) {
-                for watcher in watchers.all.drain(..).chain(watchers.by_name.drain().flat_map(|(_, s)| s)) {
+                for watcher in watchers
+                    .all
+                    .drain(..)
+                    .chain(std::mem::take(&mut watchers.by_name).into_values().flatten())
+                {
                     let _ = watcher.feed.try_send(feed.clone());
                 }
             }
