@@ -75,7 +75,8 @@ struct ErrorBody<'a> {
 }
 
 impl Reply {
-    fn render(reports: &[CheckReport], drain: Option<u16>) -> Self {
+    /// Renders reports. `drain` is the status for a draining node if the caller opted in to the third state.
+    pub fn render(reports: &[CheckReport], drain: Option<u16>) -> Self {
         let verdict = verdict(reports);
         let (status, word) = match (verdict, drain) {
             (Verdict::Ready, _) => (200, "ready"),
