@@ -69,6 +69,9 @@ impl Api {
                 Effect::Status { code: 429, retry_after } => {
                     return Ok(reply::too_many_requests(*retry_after));
                 }
+                Effect::CacheInitializing { retry_after } => {
+                    return Err(Status::cache_initializing(*retry_after));
+                }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                     if code != StatusCode::FORBIDDEN {

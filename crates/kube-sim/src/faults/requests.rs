@@ -24,6 +24,11 @@ pub enum Effect {
         /// Seconds in `Retry-After`; 0 for none.
         retry_after: u32,
     },
+    /// 429 as the watch cache says it while it is made (from 1.31), to whoever lists or watches.
+    CacheInitializing {
+        /// Seconds in `Retry-After`: a real one says 1 to 30, more the longer it takes.
+        retry_after: u32,
+    },
     /// RBAC taken away: 403 as the authorizer words it.
     Forbidden,
     /// The request is read and never answered.
@@ -119,6 +124,7 @@ impl Effect {
         match self {
             Effect::Deaf { .. } => false,
             Effect::CloseWatch => verb == "watch",
+            Effect::CacheInitializing { .. } => matches!(verb, "list" | "watch"),
             Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
         }
