@@ -4,12 +4,14 @@ mod freshness;
 mod last_known;
 mod published;
 mod services;
+mod take_over;
 
 pub use freshness::Freshness;
 pub use last_known::LastKnown;
 pub use published::Published;
 
 use self::published::Rendered;
+use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
 use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
@@ -21,7 +23,7 @@ use crate::rules::{CACHE_STALE, Policy};
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
@@ -34,6 +36,8 @@ pub struct Board {
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
+    /// What was known before the start, until there is proof.
+    taken_over: OnceLock<TakenOver>,
     /// One for each watched Service: its watch may be lost alone.
     service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
@@ -82,6 +86,7 @@ impl Board {
             catalog,
             default_checks,
             proof: AtomicMoment::default(),
+            taken_over: OnceLock::new(),
             service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             writer: Mutex::default(),

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod board;
+mod memory;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
