@@ -12,6 +12,7 @@
 mod applier;
 mod faults;
 mod lab;
+mod last_resort;
 mod mover;
 mod moves;
 mod plan;
@@ -44,6 +45,10 @@ async fn table() {
     line(moves::stubborn_agent().await);
     line(moves::draining_agent().await);
     line(moves::local_traffic().await);
+    line(last_resort::mass_cordon().await);
+    line(last_resort::the_least_bad_nodes().await);
+    line(last_resort::joined_nodes().await);
+    line(last_resort::local_service().await);
     line(returning::cordoned_at_first_load().await);
     line(returning::not_ready_at_first_load().await);
     line(returning::cordoned_at_once().await);
