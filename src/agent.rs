@@ -7,7 +7,7 @@ use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, Runner};
-use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
+use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Board, CheckId, Flip, Liveness, Timeline};
 use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
 use std::future::Future;
@@ -72,6 +72,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let node_watch = node_name.map(|node_name| NodeWatch {
         node_name,
         stale_after,
+        connector: Connector::default(),
         board: board.clone(),
         timeline,
         liveness: liveness.clone(),

@@ -14,6 +14,7 @@ use crate::cluster::node::NodeShape;
 use crate::cluster::{base, node_controller};
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
+use crate::server::{Server, Servers};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
 
@@ -32,6 +33,7 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub struct Builder {
     listen: SocketAddr,
+    servers: usize,
     tls: bool,
     nodes: Vec<String>,
     shape: NodeShape,
@@ -46,6 +48,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            servers: 1,
             tls: false,
             nodes: Vec::new(),
             shape: NodeShape::default(),
@@ -70,6 +73,13 @@ impl Builder {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
+        self
+    }
+
+    /// How many API servers there are on the same etcd (1). The others take free ports.
+    #[must_use]
+    pub fn servers(mut self, count: usize) -> Self {
+        self.servers = count;
         self
     }
 
@@ -154,24 +164,49 @@ impl Builder {
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
-        let store = Arc::new(Store::new());
         let tls = if self.tls { Some(Arc::new(Tls::new(self.listen.ip())?)) } else { None };
+        let api = self.api();
+        let no_port = |error| StartError::Listen(self.listen, error);
+        let net = Net::start(api.clone(), tls, self.listen).map_err(no_port)?;
+        let servers = Servers::new(Server { api, net });
+        for _ in 1..self.servers {
+            servers.add().map_err(no_port)?;
+        }
+        Ok(self.assemble(servers))
+    }
+
+    /// Starts it on the current tokio runtime, whose time may be paused, without a socket: [`Server::service`] is asked. What
+    /// concerns connections is then for whoever stands between.
+    pub fn without_sockets(self) -> Sim {
+        let api = self.api();
+        let net = Net::without_sockets(api.clone(), self.listen);
+        let servers = Servers::new(Server { api, net });
+        for _ in 1..self.servers {
+            // There is no port that could be taken.
+            let _ = servers.add();
+        }
+        self.assemble(servers)
+    }
+
+    fn api(&self) -> Arc<Api> {
         let anonymous = self.anonymous.unwrap_or(self.tls);
-        let lifecycle = self.lifecycle;
-        let settings = Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle };
-        let api = Arc::new(Api::new(store.clone(), settings));
-        let net = Net::start(api.clone(), tls, self.listen)
-            .map_err(|error| StartError::Listen(self.listen, error))?;
+        let settings =
+            Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle: self.lifecycle };
+        Arc::new(Api::new(Arc::new(Store::new()), settings))
+    }
+
+    fn assemble(self, servers: Servers) -> Sim {
+        let (store, servers) = (servers.first.api.store.clone(), Arc::new(servers));
         let kubelets = Arc::new(Kubelets::new(self.timing));
-        let up = net.clone();
-        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), move || up.is_up()))];
-        if lifecycle {
+        let any = servers.clone();
+        let is_up = move || any.all().iter().any(Server::is_up);
+        let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
+        if self.lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store)));
         }
         let sim = Sim {
             inner: Arc::new(Inner {
-                api,
-                net,
+                servers,
                 kubelets,
                 shape: self.shape,
                 with_kubelets: self.kubelets,
@@ -186,6 +221,6 @@ impl Builder {
         for node in &self.nodes {
             sim.add_node(node);
         }
-        Ok(sim)
+        sim
     }
 }

@@ -17,6 +17,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! It can also be had without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`], and runs under paused time.
 
 mod api;
 mod builder;
@@ -34,6 +36,7 @@ mod wire;
 mod writes;
 
 pub use api::auth::{ADMIN_TOKEN, Rule};
+pub use api::service::ApiService;
 pub use builder::{Builder, StartError};
 pub use cluster::node::{NodeShape, make as make_node};
 pub use counters::{Counters, Kind, Reading};
@@ -41,4 +44,6 @@ pub use faults::requests::{Effect, Fault, FaultId, Faults, Scope};
 pub use net::tls::TlsError;
 pub use server::Server;
 pub use sim::Sim;
+pub use store::Backup;
 pub use store::status::Status;
+pub use wire::reply::{Body as ResponseBody, Cut};

@@ -10,22 +10,21 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
-use crate::api::server::Api;
+use crate::api::service::ApiService;
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
 use crate::faults::requests::Faults;
 use crate::kubeconfig;
-use crate::net::Net;
 use crate::net::tls::TlsError;
+use crate::server::{Server, Servers};
 use crate::store::object::{Key, meta_mut, meta_str};
 use crate::store::resource::{by_plural, find_kind};
 use crate::store::status::Status;
 use crate::store::{Edit, Store};
 
 pub(crate) struct Inner {
-    pub(crate) api: Arc<Api>,
-    pub(crate) net: Arc<Net>,
+    pub(crate) servers: Arc<Servers>,
     pub(crate) kubelets: Arc<Kubelets>,
     /// What the nodes look like that it makes.
     pub(crate) shape: NodeShape,
@@ -38,7 +37,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        self.net.stop();
+        self.servers.all().iter().for_each(|server| server.net.stop());
     }
 }
 
@@ -50,22 +49,25 @@ pub struct Sim {
 }
 
 impl Sim {
+    pub(crate) fn first(&self) -> &Server {
+        &self.inner.servers.first
+    }
+
     // --- where it is ---
 
     /// `http://127.0.0.1:port` or `https://…`.
     pub fn url(&self) -> String {
-        let scheme = if self.inner.net.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.inner.net.address)
+        self.first().url()
     }
 
     /// Where the API listens.
     pub fn address(&self) -> SocketAddr {
-        self.inner.net.address
+        self.first().address()
     }
 
     /// The CA certificate that clients must trust now; none for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
-        self.inner.net.tls.as_ref().map(|tls| tls.ca_pem())
+        self.first().net.tls.as_ref().map(|tls| tls.ca_pem())
     }
 
     /// The administrator's kubeconfig. Ask again after a CA rotation.
@@ -83,6 +85,11 @@ impl Sim {
         std::fs::write(path, self.kubeconfig())
     }
 
+    /// The API server as a service, which is asked without a socket.
+    pub fn service(&self) -> ApiService {
+        self.first().service()
+    }
+
     // --- its parts ---
 
     /// The current resourceVersion.
@@ -91,29 +98,29 @@ impl Sim {
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
-        &self.inner.api.store
+        &self.first().api.store
     }
 
     /// Fault switches for requests.
     pub fn faults(&self) -> &Faults {
-        &self.inner.api.faults
+        &self.first().api.faults
     }
 
     /// Counters.
     pub fn counters(&self) -> &Counters {
-        &self.inner.api.counters
+        &self.first().api.counters
     }
 
     // --- tokens ---
 
     /// Lets a `ServiceAccount` in with a token and rules.
     pub fn service_account(&self, token: &str, namespace: &str, name: &str, rules: Vec<Rule>) {
-        self.inner.api.tokens.set(token, User::service_account(namespace, name, rules));
+        self.first().api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
     /// The old token is refused, the new one is the same user. False if the old one was unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
-        self.inner.api.tokens.rename(old, new)
+        self.first().api.tokens.rename(old, new)
     }
 
     // --- objects ---
@@ -174,11 +181,11 @@ impl Sim {
         self.inner.kubelets.stop(node);
     }
 
-    // --- faults of connections ---
+    // --- faults of the first API server's connections ---
 
     /// The API server is killed: port closed, connections reset. State is kept.
     pub async fn kill(&self) {
-        self.inner.net.kill().await;
+        self.first().kill().await;
     }
 
     /// It is started again on the same port. With `compact`, older versions are gone (410).
@@ -186,42 +193,42 @@ impl Sim {
         if compact {
             self.store().compact(true);
         }
-        self.inner.net.restart().await
+        self.first().restart().await
     }
 
     /// As SIGSTOP: everything stays open, nothing answers.
     pub fn freeze(&self) {
-        self.inner.net.freeze();
+        self.first().freeze();
     }
 
     /// Ends [`Sim::freeze`], [`Sim::half_open`], [`Sim::blackhole_new`] and [`Sim::ignore_new`].
     pub fn heal(&self) {
-        self.inner.net.heal();
+        self.first().heal();
     }
 
     /// Every packet of the connections open now is dropped, both ways; new connections work.
     pub fn half_open(&self) {
-        self.inner.net.half_open();
+        self.first().half_open();
     }
 
     /// Packets of new connections are dropped: connecting times out.
     pub fn blackhole_new(&self) -> io::Result<()> {
-        self.inner.net.blackhole_new()
+        self.first().blackhole_new()
     }
 
     /// New connections are accepted by the kernel and never served.
     pub fn ignore_new(&self) {
-        self.inner.net.ignore_new();
+        self.first().ignore_new();
     }
 
     /// Resets every open connection.
     pub fn reset_connections(&self) {
-        self.inner.net.reset_connections();
+        self.first().reset_connections();
     }
 
     /// Whether requests can be answered at all (neither killed nor frozen).
     pub fn is_up(&self) -> bool {
-        self.inner.net.is_up()
+        self.first().is_up()
     }
 
     /// Forgets old versions: watches from them get 410. With `cut`, running watches do too.
@@ -236,7 +243,7 @@ impl Sim {
 
     /// A new server certificate, by a new CA if `ca`. Connections go on unless `reset`.
     pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), TlsError> {
-        if let Some(tls) = &self.inner.net.tls {
+        if let Some(tls) = &self.first().net.tls {
             tls.rotate(ca)?;
         }
         if reset {
@@ -248,6 +255,8 @@ impl Sim {
     /// Ends everything.
     pub async fn shutdown(&self) {
         self.inner.tasks.iter().for_each(AbortHandle::abort);
-        self.inner.net.kill().await;
+        for server in self.servers() {
+            server.kill().await;
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::stream::Stream;
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
-use nodegate_kube_follow::{Backoff, Ended, Reason, Session, StaticCredentials, connect};
+use nodegate_kube_follow::{Backoff, Ended, Reason, Session, StaticCredentials};
 use nodegate_readiness::ServiceName;
 use std::future;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) async fn node(
         let pulse = Pulse { proof: proof.clone(), metrics: watch.metrics.clone() };
         let client = match proof.take_move() {
             Some(client) => Ok(client),
-            None => connect::<StaticCredentials>(pulse).await,
+            None => watch.connector.connect::<StaticCredentials>(pulse).await,
         };
         let ended = match client {
             Ok(client) => {
@@ -256,6 +256,7 @@ async fn condemned(proof: &Proof, stream: Stream) {
         }
     };
     tokio::select! {
+        biased;
         () = life.replace.notified() => {}
         () = overdue => {}
     }

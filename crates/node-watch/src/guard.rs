@@ -6,7 +6,7 @@ use crate::proof::Proof;
 use crate::pulse::Pulse;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use nodegate_kube_follow::{Backoff, StaticCredentials, WatchedNode, connect};
+use nodegate_kube_follow::{Backoff, StaticCredentials, WatchedNode};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::sync::Arc;
@@ -89,6 +89,7 @@ pub(crate) async fn run(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
             None => guard.ask_after,
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause.min(REPORT_EVERY)) => {}
             () = guard.proof.thawed.notified() => guard.hurry(),
         }
@@ -195,10 +196,12 @@ impl Guard<'_> {
     /// answer it, though it answers much else.
     async fn question(&self, client: Option<Client>) -> Result<(Client, Held), Refused> {
         let pulse = Pulse { proof: self.proof.clone(), metrics: self.watch.metrics.clone() };
+        let connector = &self.watch.connector;
         let ask = async {
             let client = match client {
                 Some(client) => client,
-                None => connect::<StaticCredentials>(pulse)
+                None => connector
+                    .connect::<StaticCredentials>(pulse)
                     .await
                     .map_err(|error| Refused::Unheard(error.to_string()))?,
             };

@@ -18,6 +18,7 @@ mod pulse;
 mod stream;
 
 pub use metrics::WatchMetrics;
+pub use nodegate_kube_follow::Connector;
 
 use first_list::FirstList;
 use futures::future::join_all;
@@ -45,6 +46,8 @@ pub struct NodeWatch {
     pub node_name: String,
     /// Freshness older than this is stale; the guard asks well before.
     pub stale_after: Duration,
+    /// What clients are made over.
+    pub connector: Connector,
     /// Where facts and proof go.
     pub board: Arc<Board>,
     /// Turns instants into moments.

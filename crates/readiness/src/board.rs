@@ -1,10 +1,12 @@
 //! The one door through which state changes: one writer at a time, any number of readers that take no lock.
 
 mod freshness;
+mod last_known;
 mod published;
 mod services;
 
 pub use freshness::Freshness;
+pub use last_known::LastKnown;
 pub use published::Published;
 
 use self::published::Rendered;
@@ -321,11 +323,7 @@ impl Board {
         let checks = self.checks_of(query);
         let fresh = self.reports(state, checks, false, now);
         let stale = self.reports(state, checks, true, now);
-        Answer {
-            fresh: Reply::render(&fresh, query.drain),
-            stale: Reply::render(&stale, query.drain),
-            expires: fresh.iter().filter_map(|report| report.expires).min(),
-        }
+        Answer::render(&fresh, &stale, query.drain)
     }
 
     fn checks_of<'a>(&'a self, query: &'a Query) -> &'a [CheckRef] {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 /// What is known of the Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,51 @@ pub struct NodeFacts {
     pub taints: BTreeSet<String>,
     /// The keys of `metadata.labels`, whatever their value.
     pub labels: BTreeSet<String>,
+    /// The families of its `InternalIP`s.
+    pub address_families: AddressFamilies,
+}
+
+/// Families of addresses; none of them means that nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AddressFamilies {
+    /// `IPv4`
+    pub ipv4: bool,
+    /// `IPv6`
+    pub ipv6: bool,
+}
+
+impl Node {
+    /// The families of the Node's addresses as last seen.
+    pub fn address_families(&self) -> AddressFamilies {
+        match self {
+            Self::Unknown | Self::Absent => AddressFamilies::default(),
+            Self::Present(facts) => facts.address_families,
+        }
+    }
+}
+
+impl AddressFamilies {
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether the family of this address is among them.
+    pub fn contains(self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(_) => self.ipv4,
+            IpAddr::V6(_) => self.ipv6,
+        }
+    }
+}
+
+impl FromIterator<IpAddr> for AddressFamilies {
+    fn from_iter<T: IntoIterator<Item = IpAddr>>(addresses: T) -> Self {
+        addresses.into_iter().fold(Self::default(), |families, address| match address {
+            IpAddr::V4(_) => Self { ipv4: true, ..families },
+            IpAddr::V6(_) => Self { ipv6: true, ..families },
+        })
+    }
 }
 
 impl NodeFacts {

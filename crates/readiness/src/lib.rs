@@ -24,11 +24,11 @@ pub mod status;
 
 pub use age::Age;
 pub use answer::{Answer, Reply};
-pub use board::{Board, Freshness, Lookup, Published};
+pub use board::{Board, Freshness, LastKnown, Lookup, Published};
 pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
-pub use facts::{Condition, ConditionStatus, Node, NodeFacts};
+pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts};
 pub use flips::Flip;
 pub use liveness::{Liveness, Stuck};
 pub use moment::{AtomicMoment, Moment, Timeline};

@@ -1,6 +1,6 @@
 //! Everything known, for `/status.json`.
 
-use crate::board::{Board, why};
+use crate::board::{Board, LastKnown, why};
 use crate::check::{CheckId, Verdict};
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
@@ -30,6 +30,9 @@ pub struct Status {
     pub error: Option<Cow<'static, str>>,
     /// How far the cache can be trusted.
     pub cache: CacheStatus,
+    /// What the last known facts say; present only while the cache is stale and something was known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_known: Option<LastKnown>,
     /// Whether the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
@@ -105,6 +108,7 @@ impl Status {
                 stale_after_ms: board.policy().stale_after.as_millis(),
                 on_stale: board.policy().on_stale.to_string(),
             },
+            last_known: board.last_known(now).filter(|_| configured),
             node_exists: match published.state.node {
                 Node::Unknown => None,
                 Node::Absent => Some(false),

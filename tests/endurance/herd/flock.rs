@@ -1,6 +1,6 @@
 //! The watchers: this test's own program once more, with the kubeconfig in its environment.
 
-use nodegate_node_watch::{NodeWatch, Startup, WatchMetrics};
+use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use nodegate_testbed::Cluster;
 use std::process::{Child, Command, Stdio};
@@ -53,6 +53,7 @@ fn watcher(number: usize) -> NodeWatch {
     NodeWatch {
         node_name: node(number),
         stale_after,
+        connector: Connector::default(),
         board: Arc::new(board),
         timeline,
         liveness: Arc::new(Liveness::new(now)),

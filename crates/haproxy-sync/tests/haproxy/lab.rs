@@ -281,6 +281,12 @@ impl Drop for Lab {
     }
 }
 
+/// What the HAProxy that all stories are told with says of itself.
+pub(crate) fn version() -> String {
+    let output = system("haproxy").arg("-v").output().expect("haproxy runs (hack/install-tools)");
+    String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
+}
+
 pub(crate) fn node_name(index: usize) -> String {
     format!("node-{index:03}")
 }

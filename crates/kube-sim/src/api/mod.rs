@@ -8,5 +8,6 @@ mod paths;
 mod read;
 mod serve;
 pub(crate) mod server;
+pub(crate) mod service;
 mod watch;
 mod write;

@@ -20,12 +20,14 @@ pub(super) struct Asked {
     pub query: Query,
     pub headers: HeaderMap,
     pub kind: Kind,
+    /// The number of the server that was asked.
+    pub server: usize,
     /// The faults that hit it.
     pub effects: Vec<Effect>,
 }
 
 impl Asked {
-    pub(super) fn new<B>(request: &Request<B>) -> Self {
+    pub(super) fn new<B>(request: &Request<B>, server: usize) -> Self {
         let path = request.uri().path().to_owned();
         let route = Route::parse(&path);
         let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -37,8 +39,8 @@ impl Asked {
         };
         let headers = request.headers().clone();
         let kind = Kind { verb, resource, ..Kind::default() };
-        let mut asked =
-            Asked { method: request.method().clone(), route, query, headers, kind, effects: Vec::new() };
+        let (method, effects) = (request.method().clone(), Vec::new());
+        let mut asked = Asked { method, route, query, headers, kind, server, effects };
         let agent = asked.header(&USER_AGENT).split(' ').next().unwrap_or_default().to_owned();
         asked.kind.user_agent = agent;
         asked
@@ -53,7 +55,8 @@ impl Asked {
             Route::Resource(target) => target.resource.clone(),
             Route::Path(_) => String::new(),
         };
-        RequestInfo { resource, verb: self.kind.verb.clone(), user: self.kind.user.clone() }
+        let (verb, user) = (self.kind.verb.clone(), self.kind.user.clone());
+        RequestInfo { resource, verb, user, server: self.server }
     }
 
     /// The field manager: as asked, or the program's name from the `User-Agent`.

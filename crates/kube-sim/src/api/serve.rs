@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use tower::BoxError;
 
 use super::auth::{Ask, User};
 use super::operation::{Asked, Operation};
@@ -29,8 +30,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Api {
     /// Answers one request.
-    pub(crate) async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Reply {
-        let mut asked = Asked::new(&request);
+    pub(crate) async fn serve<B>(self: Arc<Self>, request: Request<B>) -> Reply
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
+        let mut asked = Asked::new(&request, self.number);
         let user = self.authenticate(&asked);
         if let Ok(user) = &user {
             asked.kind.user.clone_from(&user.name);
@@ -49,18 +53,24 @@ impl Api {
         faults::body::reply(reply, &asked.effects)
     }
 
-    async fn answer(
+    async fn answer<B>(
         self: &Arc<Self>,
         asked: &Asked,
         user: Result<User, Status>,
-        body: Incoming,
-    ) -> Result<Reply, Status> {
+        body: B,
+    ) -> Result<Reply, Status>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
         for effect in &asked.effects {
             match effect {
                 Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Effect::Hang => std::future::pending().await,
                 Effect::Status { code: 429, retry_after } => {
                     return Ok(reply::too_many_requests(*retry_after));
+                }
+                Effect::CacheInitializing { retry_after } => {
+                    return Err(Status::cache_initializing(*retry_after));
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -123,12 +133,10 @@ impl Api {
         }
     }
 
-    async fn resource(
-        self: &Arc<Self>,
-        asked: &Asked,
-        target: &Target,
-        body: Incoming,
-    ) -> Result<Reply, Status> {
+    async fn resource<B>(self: &Arc<Self>, asked: &Asked, target: &Target, body: B) -> Result<Reply, Status>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
             // A path of a namespaced object without its namespace is no path.
@@ -177,7 +185,10 @@ impl Api {
     }
 
     /// Reads a body, within limits of size and time, as JSON.
-    async fn body(&self, asked: &Asked, body: Incoming) -> Result<Bytes, Status> {
+    async fn body<B>(&self, asked: &Asked, body: B) -> Result<Bytes, Status>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
         let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
         let bytes = match read {
             Ok(Ok(collected)) => collected.to_bytes(),

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
 /// The simulated API server, without its sockets. Clones are other servers on the same etcd.
 #[derive(Clone)]
 pub(crate) struct Api {
+    /// Which server it is; 0 is the first.
+    pub number: usize,
     /// All objects.
     pub store: Arc<Store>,
     /// Who may come in.
@@ -44,6 +46,7 @@ impl Api {
     /// One on a store of its own.
     pub(crate) fn new(store: Arc<Store>, settings: Settings) -> Self {
         Api {
+            number: 0,
             store,
             tokens: Arc::new(Tokens::new()),
             faults: Arc::default(),

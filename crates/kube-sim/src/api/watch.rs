@@ -24,7 +24,7 @@ use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
-use crate::store::{Change, Feed, Start, Subscription};
+use crate::store::{Change, Feed, Start, Store, Subscription};
 use crate::wire::format::{Format, metadata_only};
 use crate::wire::options;
 use crate::wire::reply::{self, Cut, Reply};
@@ -50,13 +50,17 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<Reply, Status> {
         None => asked == 0,
     };
     let cache = api.etcd.cache(resource);
-    if cache.is_some() && query.flag("sendInitialEvents") && query.text("resourceVersion").is_empty() {
-        return Ok(never_begins(query).await);
+    if initial
+        && query.text("resourceVersion").is_empty()
+        && let Some(cache) = &cache
+        && let Err(status) = consistent(&api.store, cache, query).await
+    {
+        return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
     }
     let start = start(api, cache.as_deref(), initial, asked).await?;
     let namespace = operation.target.within();
     let mut watch = Watch::new(operation, selector);
-    watch.from = if initial { 0 } else { asked };
+    watch.from = asked;
     if !operation.asked.effects.contains(&Effect::CloseWatch) {
         match api.store.watch(resource, namespace, &watch.selector, start) {
             Ok(mut subscription) => {
@@ -65,6 +69,9 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<Reply, Status> {
                     if initial {
                         subscription.initial = cache.list(namespace, &watch.selector);
                     }
+                }
+                if initial {
+                    watch.from = subscription.version;
                 }
                 watch.begin(subscription, initial && watch.bookmarks);
             }
@@ -93,12 +100,14 @@ async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> R
     }
 }
 
-/// Whoever wants to begin with what a lost etcd holds now waits until the end.
-async fn never_begins(query: &Query) -> Reply {
+/// Whoever wants to begin with what etcd holds now waits: for etcd to say which version that is, and for the cache to get there.
+async fn consistent(store: &Store, cache: &Cache, query: &Query) -> Result<(), Status> {
+    if cache.asks_etcd() {
+        return cache.reach(store.version()).await;
+    }
     tokio::time::sleep(timeout(query)).await;
     let why = "context deadline exceeded";
-    let status = Status::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why);
-    reply::stream_reply(reply::chunks(vec![error_event(&status)]))
+    Err(Status::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why))
 }
 
 /// How long a watch lasts at most.
@@ -243,6 +252,10 @@ impl Watch {
         self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
         let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
+        // Nothing new since it began, and nothing can be; or it began with a version that does not exist yet.
+        if version < self.from || (cache.is_some() && version == self.from) {
+            return None;
+        }
         if cache.is_none() && !subscription.feed.is_empty() {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
@@ -323,9 +336,9 @@ mod tests {
     use super::*;
     use crate::api::operation::Asked;
     use crate::api::server::Settings;
+    use crate::store::Edit;
     use crate::store::object::Key;
     use crate::store::resource::nodes;
-    use crate::store::{Edit, Store};
     use crate::wire::request::Target;
     use serde_json::json;
 
@@ -336,7 +349,7 @@ mod tests {
         let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
         let request =
             http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");
-        let (asked, target) = (Asked::new(&request), Target::default());
+        let (asked, target) = (Asked::new(&request, 0), Target::default());
         let (resource, format) = (nodes(), Format::Object);
         let began = Instant::now();
         let reply = watch(&Operation { api: &api, asked: &asked, target: &target, resource, format }).await;

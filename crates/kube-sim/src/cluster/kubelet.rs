@@ -1,7 +1,7 @@
 //! Simulated kubelets: they renew Leases and post heartbeats until they are stopped; then the node
 //! controller's grace period runs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,17 +52,18 @@ struct Kubelet {
 /// All simulated kubelets.
 #[derive(Debug)]
 pub(crate) struct Kubelets {
-    all: Mutex<HashMap<String, Kubelet>>,
+    /// In order, so that the same seed gives the same run.
+    all: Mutex<BTreeMap<String, Kubelet>>,
     timing: Timing,
 }
 
 impl Kubelets {
     /// None yet.
     pub(crate) fn new(timing: Timing) -> Self {
-        Kubelets { all: Mutex::new(HashMap::new()), timing }
+        Kubelets { all: Mutex::new(BTreeMap::new()), timing }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kubelet>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kubelet>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -33,12 +33,24 @@ pub(crate) struct Etcd {
     cut: watch::Sender<Caches>,
 }
 
-/// What the watch cache of a resource held when its link was cut.
+/// What the watch cache of a resource held when it lost touch with etcd.
 #[derive(Debug)]
 pub(crate) struct Cache {
     /// The version that it had reached.
     pub version: u64,
     objects: Vec<Obj>,
+    lost: Lost,
+}
+
+/// What is lost of a resource's link to etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// All of it.
+    Everything,
+    /// The stream of changes; questions are answered.
+    Stream,
+    /// The same, until the API server is started again: it goes on from a version that the restored etcd has not.
+    History,
 }
 
 impl Default for Etcd {
@@ -48,19 +60,29 @@ impl Default for Etcd {
 }
 
 impl Etcd {
-    /// Cuts the link for these resources; for all if none is named.
-    pub(crate) fn cut(&self, store: &Store, plurals: &[&str]) {
+    /// The link loses that much for these resources; for all if none is named.
+    pub(crate) fn lose(&self, lost: Lost, store: &Store, plurals: &[&str]) {
         let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
-        let caches = RESOURCES.iter().filter(named).map(|resource| {
-            let (version, objects) = store.list(resource, None, &Selector::default());
-            (resource.plural, Arc::new(Cache { version, objects }))
+        self.cut.send_modify(|cut| {
+            for resource in RESOURCES.iter().filter(named) {
+                let (version, objects) = match cut.get(resource.plural) {
+                    // It has stood still since.
+                    Some(cache) => (cache.version, cache.objects.clone()),
+                    None => store.list(resource, None, &Selector::default()),
+                };
+                cut.insert(resource.plural, Arc::new(Cache { version, objects, lost }));
+            }
         });
-        self.cut.send_modify(|cut| cut.extend(caches));
     }
 
     /// The link works again.
     pub(crate) fn mend(&self) {
-        self.cut.send_modify(Caches::clear);
+        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
+    }
+
+    /// Caches that went on from a history that never was are made anew.
+    pub(crate) fn started_again(&self) {
+        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
     }
 
     /// The cache that no longer moves, if the link is cut for this resource.
@@ -81,20 +103,26 @@ impl Etcd {
         source: &Source,
     ) -> Result<Option<Arc<Cache>>, Status> {
         let Some(cache) = self.cache(resource) else { return Ok(None) };
-        let Source::Cache(asked) = source else { return Err(in_vain(query).await) };
-        cache.reach(*asked).await?;
+        match source {
+            Source::Cache(asked) => cache.reach(*asked).await?,
+            _ if cache.asks_etcd() => return Ok(None),
+            _ => return Err(in_vain(query).await),
+        }
         Ok(Some(cache))
     }
 
     /// A write waits in vain.
     pub(crate) async fn write(&self, resource: &Resource, query: &Query) -> Result<(), Status> {
-        if self.cache(resource).is_some() { Err(in_vain(query).await) } else { Ok(()) }
+        match self.cache(resource) {
+            Some(cache) if !cache.asks_etcd() => Err(in_vain(query).await),
+            _ => Ok(()),
+        }
     }
 
     /// What `/livez` says; `/readyz` goes on to say that all is well.
     pub(crate) async fn health(&self, path: &str) -> Option<Reply> {
-        let whole = self.cut.borrow().len() == RESOURCES.len();
-        if !whole || !matches!(path.trim_matches('/'), "livez" | "healthz") {
+        let cut = self.cut.borrow().values().filter(|cache| !cache.asks_etcd()).count();
+        if cut < RESOURCES.len() || !matches!(path.trim_matches('/'), "livez" | "healthz") {
             return None;
         }
         tokio::time::sleep(HEALTH_TIMEOUT).await;
@@ -113,6 +141,11 @@ async fn in_vain(query: &Query) -> Status {
 }
 
 impl Cache {
+    /// Whether etcd still answers what is asked of it.
+    pub(crate) fn asks_etcd(&self) -> bool {
+        self.lost != Lost::Everything
+    }
+
     /// One object.
     pub(crate) fn get(&self, key: &Key) -> Option<Obj> {
         self.objects.iter().find(|object| object.key == *key).cloned()

@@ -24,6 +24,11 @@ pub enum Effect {
         /// Seconds in `Retry-After`; 0 for none.
         retry_after: u32,
     },
+    /// 429 as the watch cache says it while it is made (from 1.31), to whoever lists or watches.
+    CacheInitializing {
+        /// Seconds in `Retry-After`: a real one says 1 to 30, more the longer it takes.
+        retry_after: u32,
+    },
     /// RBAC taken away: 403 as the authorizer words it.
     Forbidden,
     /// The request is read and never answered.
@@ -55,6 +60,8 @@ pub struct Scope {
     pub verbs: Vec<String>,
     /// User names.
     pub users: Vec<String>,
+    /// Numbers of API servers.
+    pub servers: Vec<usize>,
 }
 
 impl Scope {
@@ -84,11 +91,19 @@ impl Scope {
         self
     }
 
+    /// Only these API servers; 0 is the first.
+    #[must_use]
+    pub fn servers(mut self, servers: &[usize]) -> Self {
+        self.servers = servers.to_vec();
+        self
+    }
+
     fn covers(&self, request: &RequestInfo) -> bool {
         let has = |list: &[String], word: &str| list.is_empty() || list.iter().any(|w| w == word);
         has(&self.resources, &request.resource)
             && has(&self.verbs, &request.verb)
             && has(&self.users, &request.user)
+            && (self.servers.is_empty() || self.servers.contains(&request.server))
     }
 }
 
@@ -109,6 +124,7 @@ impl Effect {
         match self {
             Effect::Deaf { .. } => false,
             Effect::CloseWatch => verb == "watch",
+            Effect::CacheInitializing { .. } => matches!(verb, "list" | "watch"),
             Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
         }
@@ -138,6 +154,8 @@ pub(crate) struct RequestInfo {
     pub verb: String,
     /// User name.
     pub user: String,
+    /// The API server's number.
+    pub server: usize,
 }
 
 /// Names a fault that is switched on.

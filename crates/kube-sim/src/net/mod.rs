@@ -17,10 +17,11 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::api::server::Api;
+use crate::api::service::ApiService;
 use crate::counters::Open;
 use crate::faults::connection::{self, Switch, SwitchedStream};
-use crate::wire::reply::{self, Cut};
 use tls::Tls;
+use tower::Service;
 
 /// A client that takes longer for its TLS handshake or request headers is not served.
 const SLOW_CLIENT: Duration = Duration::from_secs(10);
@@ -47,6 +48,8 @@ pub(crate) struct Net {
     pub tls: Option<Arc<Tls>>,
     /// Where it listens, also while it is dead.
     pub address: SocketAddr,
+    /// Without, it is asked as a service alone.
+    has_sockets: bool,
     /// Whether new connections are served; the kernel accepts them in any case.
     accepting: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
@@ -70,25 +73,43 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Net {
+    /// The API server behind the sockets.
+    pub(crate) fn service(&self) -> ApiService {
+        ApiService::new(self.api.clone())
+    }
+
     /// Binds and begins to serve.
     pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
-        let net = Arc::new(Net {
+        let net = Arc::new(Self::new(api, tls, listener.local_addr()?, true));
+        net.serve(listener);
+        Ok(net)
+    }
+
+    /// No sockets at all.
+    pub(crate) fn without_sockets(api: Arc<Api>, address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self::new(api, None, address, false))
+    }
+
+    fn new(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr, has_sockets: bool) -> Self {
+        Net {
             api,
             tls,
-            address: listener.local_addr()?,
+            address,
+            has_sockets,
             accepting: watch::Sender::new(true),
             running: Mutex::new(None),
             connections: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
             frozen: AtomicBool::new(false),
-        });
-        net.serve(listener);
-        Ok(net)
+        }
     }
 
     /// Binds another port, for an API server beside this one.
     pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
+        if !self.has_sockets {
+            return Ok(Self::without_sockets(api, self.address));
+        }
         let address = SocketAddr::new(self.address.ip(), 0);
         Self::start(api, self.tls.clone(), address)
     }
@@ -101,7 +122,7 @@ impl Net {
 
     /// Whether requests can be answered at all.
     pub(crate) fn is_up(&self) -> bool {
-        lock(&self.running).is_some() && !self.frozen.load(Ordering::SeqCst)
+        (!self.has_sockets || lock(&self.running).is_some()) && !self.frozen.load(Ordering::SeqCst)
     }
 
     /// Closes the listener and resets every connection, as a killed process does.
@@ -133,7 +154,7 @@ impl Net {
 
     /// Listens again on the same port.
     pub(crate) async fn restart(self: &Arc<Self>) -> io::Result<()> {
-        if lock(&self.running).is_some() {
+        if !self.has_sockets || lock(&self.running).is_some() {
             return Ok(());
         }
         self.frozen.store(false, Ordering::SeqCst);
@@ -252,13 +273,7 @@ impl Net {
             .title_case_headers(true)
             .max_buf_size(64 << 10);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
-        let service = service_fn(|request| {
-            let api = self.api.clone();
-            async move {
-                let reply = api.serve(request).await;
-                if reply::is_abandoned(&reply) { Err(Cut) } else { Ok(reply) }
-            }
-        });
+        let service = service_fn(|request| self.service().call(request));
         if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
             tracing::debug!(%error, "connection ended");
         }

@@ -93,10 +93,10 @@ struct Watcher {
     feed: mpsc::Sender<Feed>,
 }
 
-/// Watchers of a resource: those of one name, and those of all.
+/// Watchers of a resource: those of one name, and those of all. In order, so that the same seed gives the same run.
 #[derive(Default)]
 struct Watchers {
-    by_name: HashMap<String, Vec<Watcher>>,
+    by_name: BTreeMap<String, Vec<Watcher>>,
     all: Vec<Watcher>,
 }
 
@@ -109,16 +109,27 @@ struct Window {
     compacted: u64,
 }
 
+/// By plural names.
+type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
+
 struct State {
     version: u64,
     /// Changes of all resources up to this version are forgotten.
     compacted: u64,
     /// Watches begun so far; now and then the dead ones are cleared away.
     begun: u64,
-    objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
+    objects: Objects,
     count: usize,
     history: HashMap<&'static str, Window>,
-    watchers: HashMap<&'static str, Watchers>,
+    watchers: BTreeMap<&'static str, Watchers>,
+}
+
+/// A copy of what etcd holds, as `etcdctl snapshot save` makes it.
+#[derive(Clone)]
+pub struct Backup {
+    version: u64,
+    objects: Objects,
+    count: usize,
 }
 
 /// The store. Every write goes through [`Store::write`].
@@ -136,7 +147,7 @@ impl Store {
             count: 0,
             begun: 0,
             history: HashMap::new(),
-            watchers: HashMap::new(),
+            watchers: BTreeMap::new(),
         };
         Store { state: Mutex::new(state) }
     }
@@ -287,6 +298,22 @@ impl Store {
         }
     }
 
+    /// What it holds now.
+    pub(crate) fn back_up(&self) -> Backup {
+        let state = self.lock();
+        Backup { version: state.version, objects: state.objects.clone(), count: state.count }
+    }
+
+    /// Holds again what it held then, at the version that it had then; what came after never was.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        let mut state = self.lock();
+        state.version = backup.version;
+        state.compacted = backup.version;
+        state.objects.clone_from(&backup.objects);
+        state.count = backup.count;
+        state.history.clear();
+    }
+
     /// Ends the running watches of a resource (of all, if none is named).
     pub(crate) fn close_watches(&self, resource: Option<&str>) {
         self.lock().tell_all(resource, &Feed::Close);
@@ -345,7 +372,11 @@ impl State {
     fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
         for (plural, watchers) in &mut self.watchers {
             if resource.is_none_or(|r| r == *plural) {
-                for watcher in watchers.all.drain(..).chain(watchers.by_name.drain().flat_map(|(_, s)| s)) {
+                for watcher in watchers
+                    .all
+                    .drain(..)
+                    .chain(std::mem::take(&mut watchers.by_name).into_values().flatten())
+                {
                     let _ = watcher.feed.try_send(feed.clone());
                 }
             }

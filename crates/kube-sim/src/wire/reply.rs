@@ -13,10 +13,10 @@ use crate::store::status::Status;
 /// The stream was cut on purpose; hyper then drops the connection (or resets the stream).
 #[derive(Debug, thiserror::Error)]
 #[error("stream cut by a fault switch")]
-pub(crate) struct Cut;
+pub struct Cut;
 
 /// Any response body.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Cut>;
+pub type Body = UnsyncBoxBody<Bytes, Cut>;
 
 /// A response that is being made.
 pub(crate) type Reply = Response<Body>;

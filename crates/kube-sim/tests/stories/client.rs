@@ -1,9 +1,10 @@
 //! A small client, so that the tests see exactly what is on the wire.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use nodegate_kube_sim::{ADMIN_TOKEN, Builder, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Builder, Server, Sim};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -13,6 +14,23 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Names and values; an empty value takes a header away that would be there otherwise.
 pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
+
+/// What can be asked.
+pub(crate) trait Served {
+    fn address(&self) -> SocketAddr;
+}
+
+impl Served for Sim {
+    fn address(&self) -> SocketAddr {
+        Sim::address(self)
+    }
+}
+
+impl Served for Server {
+    fn address(&self) -> SocketAddr {
+        Server::address(self)
+    }
+}
 
 pub(crate) async fn start(builder: Builder) -> Sim {
     builder.start().await.expect("the simulator starts")
@@ -65,7 +83,7 @@ impl Next {
 }
 
 pub(crate) async fn open(
-    sim: &Sim,
+    sim: &impl Served,
     method: &str,
     path: &str,
     headers: Headers<'_>,
@@ -154,7 +172,7 @@ impl Stream {
 }
 
 pub(crate) async fn try_send(
-    sim: &Sim,
+    sim: &impl Served,
     method: &str,
     path: &str,
     headers: Headers<'_>,
@@ -163,18 +181,24 @@ pub(crate) async fn try_send(
     open(sim, method, path, headers, body).await?.rest().await
 }
 
-pub(crate) async fn send(sim: &Sim, method: &str, path: &str, headers: Headers<'_>, body: &str) -> Answer {
+pub(crate) async fn send(
+    sim: &impl Served,
+    method: &str,
+    path: &str,
+    headers: Headers<'_>,
+    body: &str,
+) -> Answer {
     tokio::time::timeout(DEADLINE, try_send(sim, method, path, headers, body))
         .await
         .expect("in time")
         .expect(path)
 }
 
-pub(crate) async fn get(sim: &Sim, path: &str) -> Answer {
+pub(crate) async fn get(sim: &impl Served, path: &str) -> Answer {
     send(sim, "GET", path, &[], "").await
 }
 
-pub(crate) async fn watch(sim: &Sim, path: &str) -> Stream {
+pub(crate) async fn watch(sim: &impl Served, path: &str) -> Stream {
     let stream = open(sim, "GET", path, &[], "").await.expect(path);
     assert_eq!(stream.code, 200, "{path}");
     stream

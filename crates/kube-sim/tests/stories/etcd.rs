@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{self, Next, Stream, get, send, start, try_send, until, watch};
-use nodegate_kube_sim::{Builder, Sim};
+use crate::client::{Next, Served, Stream, get, send, start, try_send, until, watch};
+use nodegate_kube_sim::{Builder, Effect, Scope, Server, Sim};
 use serde_json::Value;
 
 const WATCH: &str = "/api/v1/nodes?watch=1";
@@ -23,7 +23,7 @@ async fn cut(builder: Builder) -> Sim {
     sim
 }
 
-async fn is_cordoned(sim: &Sim, path: &str) -> bool {
+async fn is_cordoned(sim: &impl Served, path: &str) -> bool {
     get(sim, path).await.json()["spec"]["unschedulable"] == true
 }
 
@@ -170,21 +170,170 @@ async fn another_server_on_the_same_etcd_goes_on() {
     let sim = start(builder()).await;
     let other = sim.another_server().expect("another server");
     sim.cut_off_from_etcd(&[]);
-    let url = format!("http://{}{NODE}", other.address());
-    let json =
-        ["-H", "Content-Type: application/merge-patch+json", "-d", r#"{"spec":{"unschedulable":true}}"#];
-    let patched =
-        tokio::process::Command::new("curl").args(["-sf", "-X", "PATCH"]).args(json).arg(&url).output().await;
-    let patched: Value = serde_json::from_slice(&patched.expect("curl").stdout).expect("the Node");
-    assert_eq!(patched["spec"]["unschedulable"], true);
+    cordon_by_way_of(&other).await;
     assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
     sim.mend_etcd();
     assert!(is_cordoned(&sim, NODE).await);
-    let address = other.address();
-    drop(other);
-    let gone = || async { tokio::net::TcpStream::connect(address).await.is_err() };
-    let began = Instant::now();
-    while !gone().await {
-        assert!(began.elapsed() < client::DEADLINE, "it still listens");
+    other.kill().await;
+    assert!(tokio::net::TcpStream::connect(other.address()).await.is_err());
+    assert_eq!(get(&sim, NODE).await.code, 200);
+    other.restart().await.expect("restarts");
+    assert!(is_cordoned(&other, NODE).await);
+}
+
+/// As an operator whose kubectl reaches this server.
+async fn cordon_by_way_of(server: &Server) {
+    let json = [("Content-Type", "application/merge-patch+json")];
+    let patched = send(server, "PATCH", NODE, &json, r#"{"spec":{"unschedulable":true}}"#).await;
+    assert_eq!(patched.json()["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn each_of_three_has_a_link_of_its_own() {
+    let sim = start(builder().servers(3)).await;
+    let servers = sim.servers();
+    let [first, second, third] = servers.as_slice() else { panic!("{} servers", servers.len()) };
+    assert_eq!([first.number(), second.number(), third.number()], [0, 1, 2]);
+    let mut streams = Vec::new();
+    for server in &servers {
+        let mut stream = watch(server, &format!("{WATCH}&fieldSelector=metadata.name%3Da")).await;
+        stream.next().await.event();
+        streams.push(stream);
     }
+    second.cut_off_from_etcd(&[]);
+    third.lose_streams_of_etcd(&["nodes"]);
+    cordon_by_way_of(first).await;
+    assert_eq!(streams[0].next().await.event()["object"]["spec"]["unschedulable"], true);
+    for (server, stream) in servers.iter().zip(&mut streams).skip(1) {
+        assert_eq!(stream.next_within(SHORT).await, Next::Silence, "server {}", server.number());
+        assert!(!is_cordoned(server, &format!("{NODE}?resourceVersion=0")).await);
+    }
+    second.mend_etcd();
+    assert_eq!(streams[1].next().await.event()["object"]["spec"]["unschedulable"], true);
+    assert_eq!(streams[2].next_within(SHORT).await, Next::Silence, "it has not been mended");
+    third.mend_etcd();
+    assert_eq!(streams[2].next().await.event()["object"]["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn a_lost_stream_leaves_what_is_asked_of_etcd_itself() {
+    let sim = start(builder()).await;
+    sim.servers()[0].lose_streams_of_etcd(&["nodes"]);
+    sim.cordon("a");
+    assert!(is_cordoned(&sim, NODE).await, "a consistent read");
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    let list = get(&sim, "/api/v1/nodes").await.json();
+    assert_eq!(version(&list), sim.version());
+    let mut ahead = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={}", version(&list))).await;
+    sim.uncordon("a");
+    assert_eq!(ahead.next_within(SHORT).await, Next::Silence, "accepted, and silent");
+    let initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut consistent = watch(&sim, &format!("{BOOKMARKS}{initial}")).await;
+    let refused = consistent.next().await.event();
+    assert_eq!(
+        (refused["type"].as_str(), refused["object"]["details"]["causes"][0]["reason"].as_str()),
+        (Some("ERROR"), Some("ResourceVersionTooLarge"))
+    );
+    assert_eq!(get(&sim, "/livez").await.code, 200);
+    sim.mend_etcd();
+    assert_eq!(ahead.next().await.event()["object"]["spec"].get("unschedulable"), None);
+}
+
+#[tokio::test]
+async fn a_watch_of_a_frozen_cache_has_no_bookmarks_of_its_own() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
+    sim.cut_off_from_etcd(&[]);
+    sim.cordon("other");
+    let list = get(&sim, "/api/v1/nodes?resourceVersion=0").await.json();
+    let mut from = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={}", version(&list))).await;
+    assert_eq!(from.next_within(SHORT).await, Next::Silence);
+    let mut everything =
+        watch(&sim, &format!("{BOOKMARKS}&resourceVersion=0&fieldSelector=metadata.name%3Da")).await;
+    assert_eq!(everything.next().await.event()["type"], "ADDED");
+    assert_eq!(
+        everything.next().await.event()["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+    assert_eq!(everything.next_within(SHORT).await, Next::Silence);
+    sim.mend_etcd();
+    assert_eq!(everything.next().await.event()["type"], "BOOKMARK");
+}
+
+#[tokio::test]
+async fn a_second_cut_keeps_what_the_first_one_froze() {
+    let sim = cut(builder()).await;
+    sim.servers()[0].lose_streams_of_etcd(&["nodes"]);
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    assert!(is_cordoned(&sim, NODE).await, "etcd answers again");
+    sim.cut_off_from_etcd(&["nodes"]);
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_fault_may_hit_one_server_alone() {
+    let sim = start(builder().servers(2)).await;
+    let storm = Effect::Status { code: 429, retry_after: 7 }.on(Scope::all().servers(&[1]));
+    sim.faults().add(storm);
+    let servers = sim.servers();
+    assert_eq!(get(&servers[0], NODE).await.code, 200);
+    let refused = get(&servers[1], NODE).await;
+    assert_eq!((refused.code, refused.header("Retry-After")), (429, Some("7")));
+}
+
+#[tokio::test]
+async fn a_restored_etcd_goes_back_and_its_restarted_server_waits_for_the_future() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let uid = sim.node("a").expect("a node")["metadata"]["uid"].clone();
+    sim.delete_node("a");
+    sim.cordon("other");
+    let late = sim.version();
+    sim.kill().await;
+    sim.restore_etcd(&backup);
+    sim.restart(false).await.expect("restarts");
+    assert_eq!(
+        (sim.version(), version(&get(&sim, "/api/v1/nodes?resourceVersion=0").await.json())),
+        (then, then)
+    );
+    assert_eq!(get(&sim, NODE).await.json()["metadata"]["uid"], uid);
+    assert_eq!(get(&sim, &format!("{NODE}?resourceVersion={late}")).await.code, 504);
+    let mut future = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={late}")).await;
+    let mut known = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    while sim.version() < late {
+        sim.label("a", "written", Some(&sim.version().to_string()));
+        assert_eq!(
+            known.next().await.event()["type"],
+            "MODIFIED",
+            "the same version twice, with other content"
+        );
+    }
+    sim.delete_node("other");
+    let gone = loop {
+        let event = future.next().await.event();
+        if event["type"] != "BOOKMARK" {
+            break event;
+        }
+        assert!(version(&event["object"]) >= late, "nothing of a version that it has already");
+    };
+    assert_eq!((gone["type"].as_str(), version(&gone["object"])), (Some("DELETED"), sim.version()));
+}
+
+#[tokio::test]
+async fn a_server_that_ran_while_etcd_was_restored_goes_on_with_what_never_was() {
+    let sim = start(builder()).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let mut stream = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    sim.cordon("a");
+    assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+    sim.restore_etcd(&backup);
+    sim.taint("a", "key", "", "NoSchedule");
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence);
+    assert!(is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await, "as its cache has it");
+    assert!(!is_cordoned(&sim, NODE).await, "as etcd has it");
+    sim.mend_etcd();
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence, "that mends no history");
+    sim.kill().await;
+    sim.restart(false).await.expect("restarts");
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
 }

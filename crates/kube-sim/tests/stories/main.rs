@@ -12,6 +12,8 @@ mod kubectl;
 #[cfg(test)]
 mod reads;
 #[cfg(test)]
+mod service;
+#[cfg(test)]
 mod watches;
 #[cfg(test)]
 mod writes;

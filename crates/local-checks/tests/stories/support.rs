@@ -1,7 +1,9 @@
 //! Checks that do as they are told, and a board to look at.
 
 use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
-use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
+use nodegate_readiness::{
+    AddressFamilies, Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline,
+};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::Server;
 use std::io::{self, Write};
@@ -37,7 +39,7 @@ impl<F: Fn(usize) -> Outcome + Send + Sync + 'static> Scripted<F> {
 }
 
 impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { (self.script)(run) })
     }
