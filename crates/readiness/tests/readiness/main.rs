@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod board;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod rules;
