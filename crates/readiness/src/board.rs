@@ -1,13 +1,17 @@
 //! The one door through which state changes: one writer at a time, any number of readers that take no lock.
 
 mod freshness;
+mod last_known;
 mod published;
 mod services;
+mod take_over;
 
 pub use freshness::Freshness;
+pub use last_known::LastKnown;
 pub use published::Published;
 
 use self::published::Rendered;
+use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
@@ -19,7 +23,7 @@ use crate::rules::{CACHE_STALE, Policy};
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
@@ -32,6 +36,8 @@ pub struct Board {
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
+    /// What was known before the start, until there is proof.
+    taken_over: OnceLock<TakenOver>,
     /// One for each watched Service: its watch may be lost alone.
     service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
@@ -80,6 +86,7 @@ impl Board {
             catalog,
             default_checks,
             proof: AtomicMoment::default(),
+            taken_over: OnceLock::new(),
             service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             writer: Mutex::default(),
@@ -323,11 +330,7 @@ impl Board {
         let checks = self.checks_of(query);
         let fresh = self.reports(state, checks, false, now);
         let stale = self.reports(state, checks, true, now);
-        Answer {
-            fresh: Reply::render(&fresh, query.drain),
-            stale: Reply::render(&stale, query.drain),
-            expires: fresh.iter().filter_map(|report| report.expires).min(),
-        }
+        Answer::render(&fresh, &stale, query.drain)
     }
 
     fn checks_of<'a>(&'a self, query: &'a Query) -> &'a [CheckRef] {

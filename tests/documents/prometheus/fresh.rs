@@ -7,10 +7,11 @@ use std::time::Duration;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
 /// What others may count on; the golden file has these and the `process_` families.
-const FAMILIES: [&str; 16] = [
+const FAMILIES: [&str; 17] = [
     "verdict",
     "cache_age_seconds",
     "cache_stale",
+    "last_known_verdict",
     "last_event_age_seconds",
     "watch_events_total",
     "watch_restarts_total",

@@ -107,6 +107,7 @@ fn agent_killed(fleet: &mut Fleet) {
 fn api_server_killed(fleet: &Fleet) {
     fleet.cluster.wait(fleet.cluster.sim.kill());
     NODES[..2].iter().for_each(|node| fires(fleet, "NodegateCacheStale", node));
+    NODES[..2].iter().for_each(|node| fires(fleet, "NodegateFailedOpen", node));
     fleet.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
@@ -148,6 +149,8 @@ fn no_other_alert_fired(fleet: &Fleet, since: u64) {
         ("NodegateManyNodesOut", ""),
         ("NodegateCacheStale", NODES[0]),
         ("NodegateCacheStale", NODES[1]),
+        ("NodegateFailedOpen", NODES[0]),
+        ("NodegateFailedOpen", NODES[1]),
         ("NodegateDown", NODES[2]),
     ];
     assert_eq!(fired, expected.map(|(alert, node)| (alert.to_owned(), node.to_owned())).into());
@@ -175,6 +178,7 @@ fn dashboard(fleet: &Fleet, begun: u64) {
         ("Nodes out", 3.0),
         ("Agents down", 1.0),
         ("Stale caches", 2.0),
+        ("Failed open", 2.0),
         ("Verdict", 3.0),
         ("Stale", 1.0),
         ("Check results", 1.0),

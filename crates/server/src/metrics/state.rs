@@ -59,7 +59,15 @@ impl StateCollector {
         }
         let help = "1 while the cache can not be trusted.";
         gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
-        let help = "Answers that passed only because the cache was stale.";
+        let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
+        let mut family = gauge(encoder, "last_known_verdict", help)?;
+        if let Some(known) = self.board.last_known(now) {
+            for state in Verdict::ALL {
+                let value = u64::from(known.verdict == state);
+                family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
+            }
+        }
+        let help = "Answers that staleness made better than the last known facts would have.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }
 
