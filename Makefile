@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults lb-test haproxy-test prometheus-test simulate soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults lb-test haproxy-test haproxy-matrix prometheus-test simulate soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,17 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
-haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (two minutes)
+# A HAProxy of another version than the system's, first in the PATH.
+with_haproxy = $(if $(HAPROXY),at="$$(hack/install-haproxy $(HAPROXY))"; PATH="$$at:$$PATH";)
+
+haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (three minutes; HAPROXY=3.2)
 	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
-	@cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
+	@$(with_haproxy) cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
+
+haproxy-matrix: ## The same against every HAProxy that Debian's suites have, from 2.6 to the newest (a quarter of an hour)
+	@failed=(); for version in 2.6 3.0 3.2 newest; do \
+	  $(MAKE) --no-print-directory haproxy-test HAPROXY="$$version" || failed+=("$$version"); \
+	done; [ $${#failed[@]} -eq 0 ] || { echo "make haproxy-matrix: failed with $${failed[*]}" >&2; exit 1; }
 
 prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
 	@cargo test --quiet --locked --test documents -- --nocapture prometheus::story

@@ -1,8 +1,9 @@
 //! What the fuzz targets reach: the bytes of an API server on their way through kube's client and the layer that sees every
 //! byte.
 
+use crate::connection::Connection;
 use crate::lines::LineScanner;
-use crate::observe::{ObservedService, WatchObserver};
+use crate::observe::{Answer, ObservedService, WatchObserver};
 use bytes::Bytes;
 use futures::stream;
 use http::request::Parts;
@@ -22,10 +23,10 @@ impl WatchObserver for Nobody {
     fn stream(&self, _: &Parts) -> Option<()> {
         Some(())
     }
-    fn accepted(&self, (): ()) {}
+    fn accepted(&self, (): (), _: Connection) {}
     fn heard(&self, (): ()) {}
     fn closed(&self, (): ()) {}
-    fn answered(&self, _verb: &'static str, _code: Option<u16>) {}
+    fn answered(&self, _: &Answer<()>) {}
 }
 
 /// A client whose API server answers everything with these chunks.

@@ -5,6 +5,7 @@
 
 mod backoff;
 mod client;
+mod connection;
 mod connector;
 mod credentials;
 #[cfg(fuzzing)]
@@ -20,9 +21,10 @@ mod watched_node;
 
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, tagged};
+pub use connection::{Connection, Ends, retry_after};
 pub use connector::Connector;
 pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
-pub use observe::{BoxedService, WatchObserver};
+pub use observe::{Answer, BoxedService, WatchObserver};
 pub use reason::{Reason, detail};
 pub use session::{Ended, Session};
 pub use tls::TlsError;

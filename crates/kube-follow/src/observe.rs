@@ -3,6 +3,7 @@
 //! kube's watcher hides bookmarks and reconnects: whether somebody is at the other end its events do not tell, but the bytes
 //! do.
 
+use crate::connection::{Connection, next_client, retry_after};
 use crate::lines::{BadBody, LineScanner};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -41,13 +42,28 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
     /// The stream that a request lists or watches; `None` if it asks for one object.
     fn stream(&self, request: &Parts) -> Option<Self::Stream>;
     /// The API server accepted a watch.
-    fn accepted(&self, stream: Self::Stream);
+    fn accepted(&self, stream: Self::Stream, connection: Connection);
     /// Bytes came on the open watch.
     fn heard(&self, stream: Self::Stream);
     /// The watch ended.
     fn closed(&self, stream: Self::Stream);
-    /// A request was answered with this status, or not at all; the verb is RBAC's.
-    fn answered(&self, verb: &'static str, code: Option<u16>);
+    /// A request was answered, or nobody waits for the answer any longer.
+    fn answered(&self, answer: &Answer<Self::Stream>);
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// The stream that it was for; `None` if it asked for one object.
+    pub stream: Option<T>,
+    /// In RBAC's words.
+    pub verb: &'static str,
+    /// The status, if it was answered.
+    pub code: Option<u16>,
+    /// Where the answer came from.
+    pub connection: Option<Connection>,
+    /// For how long its server wants no more requests.
+    pub retry_after: Option<Duration>,
 }
 
 /// What carries requests to the API server.
@@ -67,13 +83,12 @@ fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
 /// A request under way. One that nobody waits for any longer was not answered.
 struct Asked<O: WatchObserver> {
     observer: O,
-    verb: &'static str,
-    code: Option<u16>,
+    answer: Answer<O::Stream>,
 }
 
 impl<O: WatchObserver> Drop for Asked<O> {
     fn drop(&mut self) {
-        self.observer.answered(self.verb, self.code);
+        self.observer.answered(&self.answer);
     }
 }
 
@@ -101,12 +116,13 @@ impl<T: Copy + PartialEq> EndedEarly<T> {
 pub(crate) struct ObservedService<S, O: WatchObserver> {
     inner: S,
     observer: O,
+    client: u64,
     ended_early: EndedEarly<O::Stream>,
 }
 
 impl<S, O: WatchObserver> ObservedService<S, O> {
     pub(crate) fn new(inner: S, observer: O) -> Self {
-        Self { inner, observer, ended_early: EndedEarly(Arc::default()) }
+        Self { inner, observer, client: next_client(), ended_early: EndedEarly(Arc::default()) }
     }
 }
 
@@ -136,7 +152,9 @@ where
         if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let mut asked = Asked { observer: self.observer.clone(), verb, code: None };
+        let answer = Answer { stream, verb, code: None, connection: None, retry_after: None };
+        let mut asked = Asked { observer: self.observer.clone(), answer };
+        let client = self.client;
         let opened = watched.map(|stream| Watched {
             observer: self.observer.clone(),
             stream,
@@ -144,13 +162,18 @@ where
         });
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
-            let response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
+            let mut response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
                 Ok(answer) => answer.map_err(Into::into)?,
                 Err(_) => return Err(Unanswered::Timeout.into()),
             };
-            asked.code = Some(response.status().as_u16());
+            let connection = Connection::of(client, &response);
+            response.extensions_mut().insert(connection);
+            asked.answer.code = Some(response.status().as_u16());
+            asked.answer.connection = Some(connection);
+            asked.answer.retry_after = retry_after(response.headers());
             drop(asked);
-            let watch = opened.filter(|_| response.status().is_success()).map(Watched::open);
+            let watch =
+                opened.filter(|_| response.status().is_success()).map(|watched| watched.open(connection));
             Ok(response.map(|inner| ObservedBody { inner, watch, scanner: LineScanner::default() }))
         })
     }
@@ -164,8 +187,8 @@ struct Watched<O: WatchObserver> {
 }
 
 impl<O: WatchObserver> Watched<O> {
-    fn open(self) -> OpenWatch<O> {
-        self.observer.accepted(self.stream);
+    fn open(self, connection: Connection) -> OpenWatch<O> {
+        self.observer.accepted(self.stream, connection);
         OpenWatch { watched: self, began: Instant::now() }
     }
 }
@@ -241,21 +264,19 @@ mod tests {
     use http_body_util::Empty;
     use tower::ServiceExt;
 
-    type Answer = (&'static str, Option<u16>);
-
     #[derive(Clone, Default)]
-    struct Books(Arc<Mutex<Vec<Answer>>>);
+    struct Books(Arc<Mutex<Vec<Answer<()>>>>);
 
     impl WatchObserver for Books {
         type Stream = ();
         fn stream(&self, request: &Parts) -> Option<()> {
             request.uri.path().ends_with("/nodes").then_some(())
         }
-        fn accepted(&self, (): ()) {}
+        fn accepted(&self, (): (), _: Connection) {}
         fn heard(&self, (): ()) {}
         fn closed(&self, (): ()) {}
-        fn answered(&self, verb: &'static str, code: Option<u16>) {
-            self.0.lock().unwrap().push((verb, code));
+        fn answered(&self, answer: &Answer<()>) {
+            self.0.lock().unwrap().push(*answer);
         }
     }
 
@@ -274,7 +295,8 @@ mod tests {
         let never = ObservedService::new(tower::service_fn(never), books.clone());
         let given_up = never.oneshot(ask("/api/v1/nodes?watch=true"));
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
-        let counted = books.0.lock().unwrap().clone();
+        let counted: Vec<_> =
+            books.0.lock().unwrap().iter().map(|answer| (answer.verb, answer.code)).collect();
         assert_eq!(counted, [("list", Some(200)), ("get", Some(200)), ("watch", None)]);
     }
 }

@@ -78,7 +78,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{ObservedService, WatchObserver};
+    use crate::connection::Connection;
+    use crate::observe::{Answer, ObservedService, WatchObserver};
     use bytes::Bytes;
     use http::request::Parts;
     use http::{Request, Response};
@@ -98,10 +99,10 @@ mod tests {
         fn stream(&self, _: &Parts) -> Option<()> {
             Some(())
         }
-        fn accepted(&self, (): ()) {}
+        fn accepted(&self, (): (), _: Connection) {}
         fn heard(&self, (): ()) {}
         fn closed(&self, (): ()) {}
-        fn answered(&self, _verb: &'static str, _code: Option<u16>) {}
+        fn answered(&self, _: &Answer<()>) {}
     }
 
     /// A session whose lists are answered like this, or never, and whose watches end at once.

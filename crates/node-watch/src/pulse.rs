@@ -4,7 +4,7 @@ use crate::metrics::WatchMetrics;
 use crate::proof::Proof;
 use crate::stream::Stream;
 use http::request::Parts;
-use nodegate_kube_follow::WatchObserver;
+use nodegate_kube_follow::{Answer, Connection, WatchObserver};
 use std::sync::Arc;
 
 /// Tells the proof and the counters.
@@ -21,7 +21,7 @@ impl WatchObserver for Pulse {
         Stream::of(request)
     }
 
-    fn accepted(&self, stream: Stream) {
+    fn accepted(&self, stream: Stream, _: Connection) {
         if let Some(life) = self.proof.life(stream) {
             self.proof.accepted(life);
         }
@@ -39,7 +39,7 @@ impl WatchObserver for Pulse {
         }
     }
 
-    fn answered(&self, verb: &'static str, code: Option<u16>) {
-        self.metrics.request(verb, code);
+    fn answered(&self, answer: &Answer<Stream>) {
+        self.metrics.request(answer.verb, answer.code);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::watch::counts::Counts;
 use http::request::Parts;
-use nodegate_kube_follow::WatchObserver;
+use nodegate_kube_follow::{Answer, Connection, WatchObserver};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl WatchObserver for ListObserver {
         Some(())
     }
 
-    fn accepted(&self, (): ()) {
+    fn accepted(&self, (): (), _: Connection) {
         self.life.with(&self.list, |watch| *watch = Watch { open: true, heard: Instant::now() });
     }
 
@@ -90,7 +90,7 @@ impl WatchObserver for ListObserver {
         self.life.closed(&self.list);
     }
 
-    fn answered(&self, verb: &'static str, code: Option<u16>) {
-        self.counts.request(verb, code);
+    fn answered(&self, answer: &Answer<()>) {
+        self.counts.request(answer.verb, answer.code);
     }
 }

@@ -12,6 +12,7 @@
 mod applier;
 mod faults;
 mod lab;
+mod last_resort;
 mod mover;
 mod moves;
 mod plan;
@@ -23,6 +24,9 @@ mod structure;
 mod traffic;
 mod watch;
 
+use futures::FutureExt;
+use std::panic::AssertUnwindSafe;
+
 /// One line of the table.
 pub(crate) struct Row {
     pub(crate) what: &'static str,
@@ -32,38 +36,70 @@ pub(crate) struct Row {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; make haproxy-test"]
 async fn table() {
-    let line = |row: Row| println!("| {:<44} | {:<108} |", row.what, row.result);
+    let mut table = Table::default();
     println!();
-    line(Row { what: "what", result: "result".to_owned() });
-    line(structure::appears().await);
-    line(structure::nodes_come_and_go().await);
-    line(structure::conflict_and_hostile_annotations().await);
-    line(structure::the_guard_holds().await);
-    line(moves::flips(100).await);
-    line(moves::states_survive_a_reload().await);
-    line(moves::stubborn_agent().await);
-    line(moves::draining_agent().await);
-    line(moves::local_traffic().await);
-    line(returning::cordoned_at_first_load().await);
-    line(returning::not_ready_at_first_load().await);
-    line(returning::cordoned_at_once().await);
-    line(returning::cordoned_at_a_reload().await);
-    line(returning::joins_cordoned().await);
-    line(returning::local_service_moves().await);
-    line(returning::states_without_ports().await);
-    line(returning::another_check_port().await);
-    line(returning::operators_state_file().await);
-    line(faults::broken_template().await);
-    line(faults::full_disk().await);
-    line(faults::refused_reload().await);
-    line(reloads::other_configuration().await);
-    line(reloads::failing_at_first().await);
-    line(reloads::late_haproxy().await);
-    line(faults::frozen_worker().await);
-    line(faults::frozen_master().await);
-    line(faults::api_outage().await);
-    line(scale::memory().await);
-    for row in scale::scale(500, 200).await {
-        line(row);
+    line("what", "result");
+    line("HAProxy", &lab::version());
+    table.row(structure::appears()).await;
+    table.row(structure::nodes_come_and_go()).await;
+    table.row(structure::conflict_and_hostile_annotations()).await;
+    table.row(structure::the_guard_holds()).await;
+    table.row(moves::flips(100)).await;
+    table.row(moves::states_survive_a_reload()).await;
+    table.row(moves::stubborn_agent()).await;
+    table.row(moves::draining_agent()).await;
+    table.row(moves::local_traffic()).await;
+    table.row(last_resort::mass_cordon()).await;
+    table.row(last_resort::the_least_bad_nodes()).await;
+    table.row(last_resort::joined_nodes()).await;
+    table.row(last_resort::local_service()).await;
+    table.row(returning::cordoned_at_first_load()).await;
+    table.row(returning::not_ready_at_first_load()).await;
+    table.row(returning::cordoned_at_once()).await;
+    table.row(returning::cordoned_at_a_reload()).await;
+    table.row(returning::joins_cordoned()).await;
+    table.row(returning::local_service_moves()).await;
+    table.row(returning::states_without_ports()).await;
+    table.row(returning::another_check_port()).await;
+    table.row(returning::operators_state_file()).await;
+    table.row(faults::broken_template()).await;
+    table.row(faults::full_disk()).await;
+    table.row(faults::refused_reload()).await;
+    table.row(reloads::other_configuration()).await;
+    table.row(reloads::failing_at_first()).await;
+    table.row(reloads::late_haproxy()).await;
+    table.row(faults::frozen_worker()).await;
+    table.row(faults::frozen_master()).await;
+    table.row(faults::api_outage()).await;
+    table.row(scale::memory()).await;
+    table.rows(scale::scale(500, 200)).await;
+    assert_eq!(table.failed, 0, "rows without a result: see above for why");
+}
+
+fn line(what: &str, result: &str) {
+    println!("| {what:<44} | {result:<108} |");
+}
+
+#[derive(Default)]
+struct Table {
+    /// Stories without a result.
+    failed: usize,
+}
+
+impl Table {
+    async fn row(&mut self, story: impl Future<Output = Row>) {
+        self.rows(async { vec![story.await] }).await;
+    }
+
+    /// A story that fails says why, and the others are told all the same.
+    async fn rows(&mut self, stories: impl Future<Output = Vec<Row>>) {
+        if let Ok(rows) = AssertUnwindSafe(stories).catch_unwind().await {
+            for row in rows {
+                line(row.what, &row.result);
+            }
+        } else {
+            self.failed += 1;
+            line("", "FAILED");
+        }
     }
 }

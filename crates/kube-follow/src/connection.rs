@@ -1,0 +1,97 @@
+//! Which connection an answer came on, and how its server wants to be left alone.
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Response, Version};
+use hyper_util::client::legacy::connect::HttpInfo;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The two ends of a connection. Whoever answers requests without a socket puts them into the extensions of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The address that was connected to: the API server's, or that of a balancer before it.
+    pub server: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+}
+
+/// A connection, told from others. HTTP/1.1 takes one for each request that is under way: there, all that a client has to one
+/// address count as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    client: u64,
+    server: Option<SocketAddr>,
+    local: Option<SocketAddr>,
+}
+
+impl Connection {
+    /// That of a client whose ends are not known.
+    pub fn of_client(client: u64) -> Self {
+        Self { client, server: None, local: None }
+    }
+
+    pub(crate) fn of<B>(client: u64, response: &Response<B>) -> Self {
+        let found = response.extensions();
+        let ends = found.get::<Ends>().copied().or_else(|| {
+            let info = found.get::<HttpInfo>()?;
+            Some(Ends { server: info.remote_addr(), local: info.local_addr() })
+        });
+        let multiplexed = response.version() >= Version::HTTP_2;
+        Self {
+            client,
+            server: ends.map(|ends| ends.server),
+            local: ends.filter(|_| multiplexed).map(|ends| ends.local),
+        }
+    }
+
+    /// The address at its other end.
+    pub fn server(&self) -> Option<SocketAddr> {
+        self.server
+    }
+}
+
+/// Numbers clients, so that two connections can be told apart that have the same ends one after the other.
+pub(crate) fn next_client() -> u64 {
+    static CLIENTS: AtomicU64 = AtomicU64::new(0);
+    CLIENTS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// For how long the server of an answer wants no more requests. The date that HTTP allows here no API server sends.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(version: Version, local: u16) -> Response<()> {
+        let [server, local] = [6443, local].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let ends = Ends { server, local };
+        Response::builder().version(version).extension(ends).body(()).unwrap()
+    }
+
+    #[test]
+    fn connections_are_told_apart_where_one_carries_everything() {
+        let at = |client, version, local| Connection::of(client, &response(version, local));
+        assert_eq!(at(1, Version::HTTP_2, 4000), at(1, Version::HTTP_2, 4000));
+        assert_ne!(at(1, Version::HTTP_2, 4000), at(1, Version::HTTP_2, 4001));
+        assert_ne!(at(1, Version::HTTP_2, 4000), at(2, Version::HTTP_2, 4000));
+        assert_eq!(at(1, Version::HTTP_11, 4000), at(1, Version::HTTP_11, 4001));
+        assert_ne!(at(1, Version::HTTP_11, 4000), at(2, Version::HTTP_11, 4000));
+        assert_eq!(at(1, Version::HTTP_2, 4000).server().unwrap().port(), 6443);
+        assert_eq!(Connection::of(3, &Response::new(())), Connection::of_client(3));
+    }
+
+    #[test]
+    fn only_seconds_are_read() {
+        let read = |text: &str| retry_after(&HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]));
+        assert_eq!(read("1"), Some(Duration::from_secs(1)));
+        for text in ["", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", "99999999999999999999999"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+}
