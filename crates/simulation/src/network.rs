@@ -218,7 +218,8 @@ impl Network {
             Ok(Err(_)) => note!(self.trace, "connection {id}: cut in place of an answer to {uri}"),
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
-        Ok(answered??.map(|body| over(connection, body)))
+        let events = uri.contains("watch=true");
+        Ok(answered??.map(|body| over(connection, events, body)))
     }
 
     fn count(&self, path: &str) {

@@ -1,12 +1,13 @@
 //! The cluster, and faults as they begin and end in it.
 
 use crate::agent::NODE;
-use crate::fault::Fault;
+use crate::fault::{Fault, LATE};
 use crate::network::Network;
 use crate::plan::{Planned, World};
 use crate::trace::{Trace, note};
 use fastrand::Rng;
-use nodegate_kube_sim::{Effect, FaultId, Rule, Scope, Server, Sim, make_node};
+use futures::FutureExt;
+use nodegate_kube_sim::{Backup, Effect, FaultId, Rule, Scope, Server, Sim, make_node};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,7 +23,11 @@ pub(crate) struct Site {
     active: Vec<Active>,
     token: String,
     other: Value,
+    /// Of etcd, from when the episode began.
+    backup: Option<Backup>,
     trace: Trace,
+    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time again.
+    pub(crate) clock_was_set_back: bool,
 }
 
 /// A fault that is there.
@@ -55,7 +60,9 @@ impl Site {
             active: Vec::new(),
             token: TOKEN.to_owned(),
             other,
+            backup: None,
             trace: trace.clone(),
+            clock_was_set_back: false,
         }
     }
 
@@ -87,6 +94,11 @@ impl Site {
     }
 
     // === Faults ===
+
+    /// Makes the copy from which etcd may be restored.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some(self.sim.back_up_etcd());
+    }
 
     fn has(&self, fault: Fault) -> bool {
         self.active.iter().any(|active| active.planned.fault == fault)
@@ -142,7 +154,8 @@ impl Site {
             Fault::Expired => self.sim.compact(true),
             Fault::Throttled | Fault::ServerErrors | Fault::Hanging if force < 0.7 => self.network.reset(),
             Fault::WatchesClosed => self.sim.close_watches(None),
-            Fault::ClockStep => step_the_clock(force),
+            Fault::Rewound => self.sim.restore_etcd(self.backup.as_ref().expect("a copy")),
+            Fault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
             _ => {}
         }
     }
@@ -164,12 +177,21 @@ impl Site {
                 }
                 self.reach(&active, false);
             }
+            Fault::Rewound => self.start_servers_again(),
             Fault::Unauthorized => self.network.give_token(&self.token),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Others may hold on to it.
                 self.active.iter().for_each(|other| self.lose_etcd(other));
             }
+        }
+    }
+
+    /// Whoever restores etcd starts the API servers again.
+    fn start_servers_again(&self) {
+        self.network.reset();
+        for server in &self.servers {
+            server.restart().now_or_never().expect("no socket to wait for").expect("no socket to bind");
         }
     }
 
@@ -186,7 +208,7 @@ impl Site {
     }
 
     fn reach(&self, active: &Active, on: bool) {
-        let late = Duration::from_millis((200.0 + 2_800.0 * active.planned.force) as u64);
+        let late = LATE.mul_f64(0.1 + 0.9 * active.planned.force);
         for server in &active.servers {
             self.network.change(*server, |reach| match active.planned.fault {
                 Fault::Killed => reach.killed = on,
@@ -228,12 +250,13 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
     vec![one]
 }
 
-/// Forward or back, by seconds or by an hour.
-fn step_the_clock(force: f64) {
+/// Forward or back, by seconds or by an hour; whether it was forward.
+fn step_the_clock(force: f64) -> bool {
     let wall = nodegate_clock::wall();
     let step = if force < 0.5 { Duration::from_hours(1) } else { Duration::from_secs_f64(force * 30.0) };
     let forward = ((force * 1000.0) as u64).is_multiple_of(2);
     nodegate_clock::set_wall(if forward { wall + step } else { wall - step });
+    forward
 }
 
 /// The wall clock as a kubelet writes it.
