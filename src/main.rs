@@ -4,9 +4,11 @@
 
 mod agent;
 mod args;
+mod fetch;
 mod ports;
 mod settings;
 mod status;
+mod target;
 mod timer_task;
 
 use args::{Args, Command};
