@@ -5,6 +5,7 @@
 mod agent;
 mod args;
 mod fetch;
+mod memory;
 mod ports;
 mod settings;
 mod status;

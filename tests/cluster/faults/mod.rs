@@ -11,6 +11,7 @@ mod etcd;
 mod host;
 mod kernel;
 mod node;
+mod restarts;
 mod scene;
 mod simulator;
 mod steady;
@@ -88,6 +89,7 @@ stories! {
     "slow-loris" => clients::slow_loris hostile,
     "garbage" => clients::garbage hostile,
     "requests of 1 MB" => clients::oversized hostile,
+    "agent replaced while no API server answers, a drain held" => restarts::replaced_in_an_outage,
     "agent replaced 50 times, 200 probes/s" => upgrades::fifty_replacements alone,
     "the same, 5 ms away" => upgrades::fifty_replacements_from_afar alone,
 }
