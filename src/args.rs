@@ -120,8 +120,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
     pub(crate) on_stale: OnStale,
 
-    /// A directory for what is known of the node, so that an agent that starts while no API server answers, after a crash,
-    /// knows it too: a file of a few kB. It must be there, be writable, and be no other agent's
+    /// Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API
+    /// server answers still knows it. The directory must be there, be writable, and be no other agent's
     #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
