@@ -1,6 +1,6 @@
 //! What the watch told us of the Node, in our own words: Kubernetes' objects stop at kube-follow.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -17,8 +17,28 @@ pub enum Node {
     Present(NodeFacts),
 }
 
-/// The part of a Node that readiness depends on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+impl Node {
+    /// Whether the Node exists, if that is known.
+    pub fn exists(&self) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            Self::Absent => Some(false),
+            Self::Present(_) => Some(true),
+        }
+    }
+
+    /// The facts of a Node that exists.
+    pub fn facts(&self) -> Option<&NodeFacts> {
+        match self {
+            Self::Unknown | Self::Absent => None,
+            Self::Present(facts) => Some(facts),
+        }
+    }
+}
+
+/// The part of a Node that readiness depends on. What has another form is told from it by
+/// [`FACTS_FORMAT`](crate::memory::FACTS_FORMAT).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
@@ -35,7 +55,7 @@ pub struct NodeFacts {
 }
 
 /// Families of addresses; none of them means that nothing is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressFamilies {
     /// `IPv4`
     pub ipv4: bool,
@@ -85,7 +105,7 @@ impl NodeFacts {
 }
 
 /// One Node condition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     /// `type`, e.g. `Ready`.
     #[serde(rename = "type")]
@@ -97,7 +117,7 @@ pub struct Condition {
 }
 
 /// A condition's status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
     /// `True`
     True,

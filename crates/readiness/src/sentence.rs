@@ -70,6 +70,9 @@ impl Status {
             return None;
         }
         let heard = match self.cache.age_ms {
+            Some(age) if self.cache.taken_over => {
+                format!("the API server was last heard {} ago, by the agent before this one", Age(age))
+            }
             Some(age) => format!("the API server was last heard {} ago", Age(age)),
             None => "the API server has not been heard since the start".to_owned(),
         };

@@ -3,20 +3,20 @@
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
+    Begins, Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
     NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-fn at(seconds: u64) -> Moment {
+pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
 }
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 
-fn node(unschedulable: bool) -> Node {
+pub(crate) fn node(unschedulable: bool) -> Node {
     let ready = Condition {
         kind: "Ready".to_owned(),
         status: ConditionStatus::True,
@@ -25,16 +25,19 @@ fn node(unschedulable: bool) -> Node {
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }
 
-struct Story {
-    board: Board,
+pub(crate) struct Story {
+    pub(crate) board: Board,
     flips: Arc<Mutex<Vec<Flip>>>,
 }
 
 impl Story {
-    fn begin(policy: Policy, default_checks: &[&str]) -> Self {
+    pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
         let flips = Arc::new(Mutex::new(Vec::new()));
-        let catalog =
-            Catalog::new(vec![LocalCheck { name: "router".to_owned(), timeout: Duration::from_secs(5) }]);
+        let catalog = Catalog::new(vec![LocalCheck {
+            name: "router".to_owned(),
+            timeout: Duration::from_secs(5),
+            begins: Begins::OnDemand,
+        }]);
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));
@@ -42,7 +45,7 @@ impl Story {
     }
 
     /// A synced and serving board at second 0.
-    fn ready() -> Self {
+    pub(crate) fn ready() -> Self {
         let story = Self::begin(Policy::default(), &["node_ready"]);
         story.board.set_node(node(false), at(0), WALL);
         story.board.prove(at(0));
@@ -50,7 +53,7 @@ impl Story {
         story
     }
 
-    fn ask(&self, raw: &str, second: u64) -> Reply {
+    pub(crate) fn ask(&self, raw: &str, second: u64) -> Reply {
         match self.board.lookup(raw, at(second)) {
             Lookup::Hit(reply) => reply,
             Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
@@ -58,7 +61,7 @@ impl Story {
         }
     }
 
-    fn text(&self, raw: &str, second: u64) -> String {
+    pub(crate) fn text(&self, raw: &str, second: u64) -> String {
         String::from_utf8(self.ask(raw, second).body.to_vec()).unwrap()
     }
 
@@ -73,7 +76,7 @@ impl Story {
         self.board.set_local(id, Some(result), at(second), WALL);
     }
 
-    fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
+    pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
         let flips = self.flips.lock().unwrap();
         flips.iter().map(|flip| (flip.from, flip.to, flip.reason.to_string())).collect()
     }

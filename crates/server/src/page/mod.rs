@@ -153,12 +153,15 @@ mod tests {
             cache: CacheStatus {
                 stale: false,
                 age_ms: Some(100),
+                taken_over: false,
                 stale_after_ms: 15_000,
                 on_stale: "ready".to_owned(),
             },
             last_known: None,
             node_exists: None,
+            facts_format: 0,
             facts: None,
+            services: Vec::new(),
             checks: Vec::new(),
             flips: Vec::new(),
         }
