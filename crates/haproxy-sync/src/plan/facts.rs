@@ -79,8 +79,6 @@ pub struct ServiceFacts {
     pub source_ranges: Vec<String>,
     /// Whether a client is to stay with its node (`sessionAffinity: ClientIP`).
     pub sticky: bool,
-    /// Whether it was made without ports on nodes (`allocateLoadBalancerNodePorts: false`).
-    pub no_node_ports: bool,
     /// Whether only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
     pub local: bool,
     /// `healthCheckNodePort`, if it has one.

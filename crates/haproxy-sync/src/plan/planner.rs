@@ -117,9 +117,9 @@ impl Planner<'_> {
     }
 
     /// The servers of a Service, which may be none.
-    fn pool(&mut self, facts: &Facts, service: &ServiceFacts, chosen: &Option<Chosen>) -> Pool {
+    fn pool(&mut self, facts: &Facts, service: &ServiceFacts, chosen: Option<&Chosen>) -> Pool {
         let families = &service.families;
-        let (text, selector) = chosen.clone().unzip();
+        let (text, selector) = chosen.cloned().unzip();
         let key = (families.clone(), text.clone().unwrap_or_default());
         let kind = text.map(|text| format!("_{}", names::hash(&text))).unwrap_or_default();
         let name = format!("{}{kind}", last_resort::families(families));
@@ -146,7 +146,7 @@ impl Planner<'_> {
             Ok(chosen) => chosen,
             Err(refusal) => return self.refuse(service, None, refusal),
         };
-        let pool = self.pool(facts, service, &chosen);
+        let pool = self.pool(facts, service, chosen.as_ref());
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
@@ -176,7 +176,8 @@ impl Planner<'_> {
             return Err(Refusal::problem("protocol", text));
         }
         if port.node_port == 0 {
-            let why = if service.no_node_ports { " (allocateLoadBalancerNodePorts: false)" } else { "" };
+            // Only of this type it can be left out.
+            let why = if service.load_balancer { " (allocateLoadBalancerNodePorts: false)" } else { "" };
             let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
             return Err(Refusal::problem("node-port", text));
         }

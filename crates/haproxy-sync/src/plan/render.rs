@@ -109,13 +109,14 @@ pub fn own_part(template: &Template, desired: &Desired, check: &Check) -> Option
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what map_err gives")]
 fn broken(error: minijinja::Error) -> RenderError {
     let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     RenderError::Template(format!("{text}{place}"))
 }
 
-fn environment<'a>(sections: &'a str) -> Result<Environment<'a>, RenderError> {
+fn environment(sections: &str) -> Result<Environment<'_>, RenderError> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));

@@ -125,14 +125,14 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
     pub(crate) node_selector: Option<String>,
 
-    /// Which Services are published. all: every one of type NodePort and LoadBalancer; annotated: those with
+    /// Which Services are published. all: every one that has ports on nodes; annotated: those with
     /// nodegate.io/haproxy-publish: true, or with our --load-balancer-class
     #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH", value_name = "all|annotated", default_value_t)]
     #[arg(value_parser = choice(&[("all", Publish::All), ("annotated", Publish::Annotated)]))]
     pub(crate) publish: Publish,
 
-    /// The loadBalancerClass that is ours: of type LoadBalancer only Services with it are published. Without this
-    /// setting: only those that have none
+    /// The loadBalancerClass that is ours: of the Services that can have one only those with it are published. Without
+    /// this setting: only those that have none
     #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
     pub(crate) load_balancer_class: Option<String>,
 

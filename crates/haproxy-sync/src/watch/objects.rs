@@ -36,8 +36,6 @@ struct ServiceSpec {
     #[serde(default)]
     load_balancer_source_ranges: Option<Vec<String>>,
     #[serde(default)]
-    allocate_load_balancer_node_ports: Option<bool>,
-    #[serde(default)]
     session_affinity: Option<String>,
     #[serde(default)]
     health_check_node_port: Option<u32>,
@@ -116,7 +114,6 @@ impl WatchedService {
             class: spec.load_balancer_class.as_deref().map(clip),
             source_ranges: spec.source_ranges(meta),
             sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
-            no_node_ports: spec.allocate_load_balancer_node_ports == Some(false),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
             health_port: spec.health_check_node_port.and_then(port),
             families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),

@@ -182,12 +182,13 @@ fn is_a_line_of_ours(line: &str) -> bool {
             ["backend" | "default_backend", name] => section(name),
             ["frontend", name] => name.strip_suffix("_frontend").is_some_and(section),
             ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
-            [""] | ["server-state-file-name", "/s"] => true,
+            [""]
+            | ["server-state-file-name", "/s"]
+            | ["tcp-request", "connection", "reject"]
+            | ["tcp-request", "connection", "reject", "unless", "nodegate_sources"] => true,
             ["bind", address, "v4v6"] => {
                 address.strip_prefix(":::").is_some_and(|port| port.parse::<u16>().is_ok())
             }
-            ["tcp-request", "connection", "reject"]
-            | ["tcp-request", "connection", "reject", "unless", "nodegate_sources"] => true,
             ["acl", "nodegate_sources", "src", ranges @ ..] => ranges.iter().all(|range| {
                 let (address, bits) = range.split_once('/').unwrap_or_default();
                 address.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()

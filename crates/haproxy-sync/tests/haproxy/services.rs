@@ -36,7 +36,7 @@ fn reached_by(lab: &Lab, client: [u8; 4], port: u16) -> BTreeSet<IpAddr> {
     now.iter().filter(|(at, count)| before.get(at) != Some(*count)).map(|(at, _)| *at).collect()
 }
 
-/// A Service of type LoadBalancer with more in its spec.
+/// A Service of type `LoadBalancer` with more in its spec.
 fn load_balancer(lab: &Lab, name: &str, port: u16, spec: &Value) -> Value {
     let mut service = lab.service(name, port, &json!({}));
     service["spec"]["type"] = json!("LoadBalancer");
