@@ -46,15 +46,13 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timeline = Timeline::new(nodegate_clock::now());
     let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
     let metrics = Arc::new(Metrics::default());
-    let always_running = settings.always_running();
     let Settings { node_name, policy, local_checks, catalog, default_checks, .. } = settings;
     let stale_after = policy.stale_after;
     let on_flip = on_flip(node_name.clone(), metrics.clone());
     let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
 
     let background = runtime("background runtime")?;
-    let runner =
-        Arc::new(Runner::start(&local_checks, &board, timeline, background.handle(), &always_running));
+    let runner = Arc::new(Runner::start(&local_checks, &board, timeline, background.handle()));
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = App::new(AppParts {

@@ -137,9 +137,15 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_DEFAULT_CHECKS", value_name = "LIST", default_value = NODE_READY)]
     pub(crate) default_checks: String,
 
-    /// The local checks that run from the start; others start when a request first names them
+    /// The local checks that run from the start, and whose failures the alerts tell of; others start when a request first
+    /// names them, if --on-demand allows it
     #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST")]
     pub(crate) checks: Option<String>,
+
+    /// Which other local checks a request may start by naming them: all, none or a list. Those that it may not start fail
+    /// with "Not enabled"
+    #[arg(long, env = "NODEGATE_ON_DEMAND", value_name = "all|none|LIST", default_value = "all")]
+    pub(crate) on_demand: String,
 
     /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and what else the check has; may be
     /// repeated, and the environment variable takes several separated by ";"

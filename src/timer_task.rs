@@ -62,7 +62,9 @@ fn log_staleness(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> O
                 OnStale::KeepDrain => "failing open, but holding the last known drain signal",
                 OnStale::NotReady => "failing closed: answering not-ready",
             };
-            tracing::warn!(last_proof = age, on_stale = %board.policy().on_stale, "the cache is stale, {answer}");
+            let last_known = board.last_known(now).map(tracing::field::display);
+            let on_stale = board.policy().on_stale;
+            tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale, {answer}");
             Some(StaleEpisode { began, logged: now })
         }
     }

@@ -7,6 +7,7 @@ use crate::kubectl::Kubectl;
 use crate::probe;
 use crate::screen::Screen;
 use crate::step::{GENEROUS, Step};
+use nodegate_readiness::status::Status;
 use std::time::{Duration, Instant};
 
 /// What the tour's agents are started with.
@@ -107,25 +108,43 @@ impl<'a> Tour<'a> {
     }
 
     async fn api_server_dies(&self) -> (String, bool) {
-        let mut step = Step::begin(self.screen, "5/5 The API server dies, and comes back");
+        let mut step =
+            Step::begin(self.screen, "5/5 The API server dies while a node is drained, and comes back");
+        step.does("kubectl cordon worker-1");
+        let expected = step.expects("worker-1 Draining (Unschedulable)", 503, GENEROUS);
+        step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
+        step.sees(expected, &self.agents_of("worker-1"), is_cordoned).await;
         step.does("kills the API server");
         let expected = step.expects("all three stale, failing open", 200, STALE_BOUND);
         self.cluster.sim.kill().await;
         let stale = |answer: &Answer| answer.stale && answer.verdict == Verdict::Ready;
         step.sees(expected, &self.all(), stale).await;
+        self.guesses(&mut step).await;
         step.does(
-            "cordons worker-1 while nobody can see it, and restarts the API server without its history",
+            "cordons worker-2 while nobody can see it, and restarts the API server without its history",
         );
-        let fresh = step.expects("worker-2 and worker-3 fresh again", 200, GENEROUS);
-        let cordoned = step.expects("worker-1 Draining: the cordon was not missed", 503, GENEROUS);
-        self.cluster.sim.cordon("worker-1");
+        let fresh = step.expects("worker-3 fresh again", 200, GENEROUS);
+        let cordoned = step.expects("worker-1 Draining again", 503, GENEROUS);
+        let unseen = step.expects("worker-2 Draining: the cordon was not missed", 503, GENEROUS);
+        self.cluster.sim.cordon("worker-2");
         if let Err(error) = self.cluster.sim.restart(true).await {
             step.saw(false, &error.to_string());
         }
-        step.sees(fresh, &self.agents_of("worker-2 worker-3"), is_ready).await;
+        step.sees(fresh, &self.agents_of("worker-3"), is_ready).await;
         step.sees(cordoned, &self.agents_of("worker-1"), is_cordoned).await;
+        step.sees(unseen, &self.agents_of("worker-2"), is_cordoned).await;
         self.uncordon(&mut step).await;
         step.end().await
+    }
+
+    /// The drained node is back in the pool, and its agent does not hide that it may have no business there.
+    async fn guesses(&self, step: &mut Step<'_>) {
+        for agent in self.agents_of("worker-1") {
+            let status = probe::get(agent.node, "/status.json").await.ok();
+            let status = status.and_then(|(_, body)| serde_json::from_slice::<Status>(&body).ok());
+            let doubt = status.and_then(|status| status.doubt()).unwrap_or_default();
+            step.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
+        }
     }
 
     fn all(&self) -> Vec<&'a ObservedAgent> {

@@ -43,8 +43,7 @@ impl Text {
     pub(crate) fn status(mut self, status: &Status, wall: Duration) -> String {
         self.headline(status.verdict, &status.why());
         if let Some(doubt) = status.doubt() {
-            let guess = self.painted(YELLOW, "a guess");
-            self.line(&format!("{guess}: {doubt}"));
+            self.guess(&doubt);
         }
         self.line("");
         self.fact("node", &harmless(status.node.as_deref().unwrap_or("not known")));
@@ -74,6 +73,9 @@ impl Text {
     /// What was said of some checks.
     pub(crate) fn health(mut self, health: &Health) -> String {
         self.headline(Some(health.verdict()), &health.why());
+        if health.checks.iter().any(|check| check.stale) {
+            self.guess("the cache is stale; nodegate status without --check tells what was known last");
+        }
         let row = |check: &super::health::Check| Row {
             name: harmless(&check.name),
             // Which of them drain is not said here, but the worst is.
@@ -94,6 +96,11 @@ impl Text {
         };
         let word = self.painted(&format!("{BOLD};{colour}"), word);
         self.line(&format!("{word}: {}", harmless(why)));
+    }
+
+    fn guess(&mut self, doubt: &str) {
+        let guess = self.painted(YELLOW, "a guess");
+        self.line(&format!("{guess}: {}", harmless(doubt)));
     }
 
     fn fact(&mut self, name: &str, value: &str) {

@@ -2,10 +2,14 @@
 //!
 //! The node, the router and dnsmasq are in network namespaces, so these tests must run as root, and fail if they don't.
 
-use nodegate_testbed::Agent;
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
+use nodegate_testbed::{Agent, Cluster, NODE};
+use serde_json::{Value, json};
 
-const NAME: &str = "name=node.test";
+/// Most of these stories are without a cluster, and so without the Node's addresses.
+const NAME: &str = "name=node.test,families=both";
+/// The same where the Node's addresses say which families count.
+const NAME_ALONE: &str = "name=node.test";
 
 fn passes(agent: &Agent) {
     agent.wait_passes("network");
@@ -92,7 +96,7 @@ fn a_router_is_known_by_its_link_layer_address() {
     // This drops neighbour discovery.
     net.router("ip6tables -I INPUT -i rt0 -j DROP");
     fails(&agent, "Gateway: fe80::1 on eth0: no answer to NDP");
-    passes(&net.agent(&format!("{NAME},families=ipv4")));
+    passes(&net.agent("name=node.test,families=ipv4"));
     net.router("ip6tables -F INPUT");
     passes(&agent);
 }
@@ -129,7 +133,7 @@ fn a_default_route_that_is_lost() {
 #[test]
 fn nodes_with_other_routes_than_most() {
     let net = NodeNetwork::without_routes();
-    let alone = "nameservers=off";
+    let alone = "nameservers=off,families=both";
     passes(&net.agent(alone));
     net.node("ip route add default dev eth0; ip -6 route add default dev eth0");
     let agent = net.agent(alone);
@@ -149,4 +153,88 @@ fn nodes_with_other_routes_than_most() {
     net.router("ip addr add 192.0.2.1/32 dev rt0");
     net.node("ip route add default via 192.0.2.1 dev eth0 onlink");
     passes(&agent);
+}
+
+/// A cluster of which the node knows, whose Node has these addresses.
+fn cluster(internal: &[&str]) -> Cluster {
+    let cluster = Cluster::start();
+    set_addresses(&cluster, internal);
+    cluster
+}
+
+fn set_addresses(cluster: &Cluster, internal: &[&str]) {
+    let addresses: Vec<Value> =
+        internal.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+    cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses.into());
+}
+
+/// A route of IPv6 that an image or an old router advertisement has left, to a router that is not there.
+const LEFTOVER: &str = "ip -6 route replace default via fe80::66 dev eth0";
+
+#[test]
+fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out() {
+    let net = with_resolver();
+    net.node(LEFTOVER);
+    let cluster = cluster(&["10.77.0.2"]);
+    let agent = net.agent_of(&cluster, NAME_ALONE);
+    agent.wait_ready();
+    passes(&agent);
+    agent.wait_runs("network", 5);
+    passes(&agent);
+    // What the node has an address of counts as before.
+    net.router("ip addr del 10.77.0.1/24 dev rt0");
+    fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
+    net.router("ip addr add 10.77.0.1/24 dev rt0");
+    passes(&agent);
+    // The Node gets a second address, and the route is none that is left over.
+    set_addresses(&cluster, &["10.77.0.2", "fd77::2"]);
+    fails(&agent, "Gateway: fe80::66 on eth0: no answer to NDP");
+    set_addresses(&cluster, &["10.77.0.2"]);
+    passes(&agent);
+}
+
+#[test]
+fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_not_against_it() {
+    let mut net = with_resolver();
+    let cluster = cluster(&["10.77.0.2"]);
+    let strict = net.agent_of(&cluster, &format!("{NAME_ALONE},nameservers=all"));
+    strict.wait_ready();
+    passes(&strict);
+    let before = strict.logged("local check fails");
+    net.at_resolver("ip addr del fd78::53/64 dev eth0");
+    strict.wait_runs("network", 4);
+    passes(&strict);
+    assert_eq!(strict.logged("local check fails"), before, "{}", strict.log_text());
+    drop(strict);
+    // The one of its own family is dead, and the other one answers: names are resolved.
+    net.at_resolver("ip addr add fd78::53/64 dev eth0 nodad");
+    net.kill_resolver();
+    net.start_resolver();
+    net.nameservers(&["10.78.0.99", RESOLVER_V6]);
+    let agent = net.agent_of(&cluster, NAME_ALONE);
+    agent.wait_ready();
+    passes(&agent);
+    agent.wait_runs("network", 1);
+    agent.logs_once("a nameserver does not answer");
+    // There is none of its own family: those that there are count.
+    net.nameservers(&[RESOLVER_V6]);
+    agent.wait_runs("network", 2);
+    passes(&agent);
+    net.kill_resolver();
+    fails(&agent, "DNS: fd78::53 connection refused");
+}
+
+/// Without a Node whose addresses say which families count, a node that gets out by one of them is not taken out.
+#[test]
+fn before_the_nodes_addresses_are_known_one_family_that_works_is_enough() {
+    let net = with_resolver();
+    net.node(LEFTOVER);
+    let agent = net.agent(NAME_ALONE);
+    passes(&agent);
+    net.router("ip addr del 10.77.0.1/24 dev rt0");
+    fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP, fe80::66 on eth0: no answer to NDP");
+    // A family that has no route at all is no way out.
+    net.node("ip -6 route del default");
+    let fresh = net.agent(NAME_ALONE);
+    fails(&fresh, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
 }

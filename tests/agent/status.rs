@@ -118,8 +118,35 @@ fn a_stale_answer_is_called_a_guess() {
     agent.wait_for("stale", nodegate_testbed::http::Reply::is_stale);
     ask(agent.address(), &[]).says(
         0,
-        &["Ready: may get", "a guess: the API server was last heard", "fails open", "stale, last proof"],
+        &[
+            "Ready: may get",
+            "a guess: the API server was last heard",
+            "; before that the node was Ready; the answer fails open",
+            "stale, last proof",
+        ],
     );
+}
+
+/// The code is that of the answer, as balancers get it; the words are for people.
+#[test]
+fn a_guess_does_not_hide_what_was_known_last() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&["--stale-after=2s"]);
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), None);
+    cluster.wait(cluster.sim.kill());
+    agent.wait_for("stale", nodegate_testbed::http::Reply::is_stale);
+    let known = "before that the node was Draining: cordoned (Unschedulable); the answer fails open";
+    ask(agent.address(), &[]).says(0, &["Ready: may get", "a guess: the API server was last heard", known]);
+    assert!(agent.get("/").body.contains(known), "{}", agent.get("/").body);
+    let status = agent.get("/status.json").json();
+    assert_eq!((&status["verdict"], &status["last_known"]["verdict"]), (&"ready".into(), &"draining".into()));
+    ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready", "a guess: the cache is stale"]);
+    until("the warning", || (agent.logged("the cache is stale, failing open") > 0).then_some(()));
+    agent.logs_once("last_known=Draining: cordoned (Unschedulable)");
+    assert!(agent.metric("nodegate_fail_open_total") >= Some(1.0));
+    assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), Some(1.0));
 }
 
 #[test]

@@ -19,8 +19,11 @@ fn the_tour_shows_what_it_should() {
         "✓ worker-1 Draining all the same, /health 503, after",
         "✓ worker-1's agent replaced its watch",
         "✓ all three stale, failing open, /health 200, after",
-        "✓ worker-2 and worker-3 fresh again, /health 200, after",
-        "✓ worker-1 Draining: the cordon was not missed, /health 503, after",
+        "✓ worker-1 calls it a guess: the API server was last heard",
+        "before that the node was Draining: cordoned (Unschedulable); the answer fails open",
+        "✓ worker-3 fresh again, /health 200, after",
+        "✓ worker-1 Draining again, /health 503, after",
+        "✓ worker-2 Draining: the cordon was not missed, /health 503, after",
         "5 of 5 steps showed what they should",
     ] {
         assert!(text.contains(seen), "no {seen:?} in\n{text}");

@@ -73,7 +73,12 @@ impl WatchedNode {
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(|taint| taint.key).collect(),
             labels: self.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+            address_families: self.internal_ips().collect(),
         }
+    }
+
+    fn internal_ips(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses().filter(|(kind, _)| *kind == "InternalIP").map(|(_, address)| address)
     }
 
     /// Its addresses and of which type each is; names are left out.
@@ -99,6 +104,7 @@ impl ApiCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::AddressFamilies;
     use proptest::prelude::*;
 
     fn facts(json: &str) -> NodeFacts {
@@ -121,8 +127,11 @@ mod tests {
         let facts = facts(
             r#"{"kind":"Node","metadata":{"resourceVersion":"7","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
             "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"podCIDR":"10.0.0.0/24"},
-            "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}]}}"#,
+            "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
+            "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
+                         {"type":"InternalIP","address":"10.0.0.11"}]}}"#,
         );
+        assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
         assert!(facts.unschedulable && facts.deleting);
         assert!(facts.taints.contains("k") && facts.labels.contains("a"));
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);

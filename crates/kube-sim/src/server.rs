@@ -9,6 +9,7 @@ use crate::api::service::ApiService;
 use crate::faults::etcd::Lost;
 use crate::net::Net;
 use crate::sim::Sim;
+use crate::store::Backup;
 
 /// One of a simulator's API servers. All have the same certificate, tokens, counters and fault switches ([`Scope::servers`]
 /// names those that a fault hits); connections and the link to etcd are each one's own. Clones are the same server.
@@ -80,8 +81,9 @@ impl Server {
         self.net.kill().await;
     }
 
-    /// It is started again on the same port.
+    /// It is started again on the same port. Its caches are those of an etcd that was restored meanwhile.
     pub async fn restart(&self) -> io::Result<()> {
+        self.api.etcd.started_again();
         self.net.restart().await
     }
 
@@ -147,6 +149,23 @@ impl Servers {
 }
 
 impl Sim {
+    /// A copy of what etcd holds now.
+    pub fn back_up_etcd(&self) -> Backup {
+        self.store().back_up()
+    }
+
+    /// etcd is restored from a copy: what was written since never was, and versions go on from the copy's.
+    ///
+    /// API servers that run meanwhile go on with what their caches hold, and wait for changes behind a version that does not
+    /// exist yet, while consistent reads are answered from the copy. A restart ends that ([`Server::restart`], after
+    /// [`Server::kill`]); then a watch from a version that does not exist yet is taken, and silent.
+    pub fn restore_etcd(&self, backup: &Backup) {
+        for server in self.servers() {
+            server.api.etcd.lose(Lost::History, self.store(), &[]);
+        }
+        self.store().restore(backup);
+    }
+
     /// All API servers, the first one first.
     pub fn servers(&self) -> Vec<Server> {
         self.inner.servers.all()

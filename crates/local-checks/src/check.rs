@@ -1,6 +1,6 @@
 //! What a local check has to provide.
 
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{AddressFamilies, Outcome};
 use std::pin::Pin;
 
 /// One run under way.
@@ -13,6 +13,7 @@ pub type Run<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 /// cancelled goes through [`DedicatedThread`](crate::DedicatedThread), never through `spawn_blocking`.
 pub trait Check: Send + Sync {
     /// Looks once. A reason is a word or two by which an operator can act, `ConnectionRefused` or `HTTP 503`; it may
-    /// hold text from the outside, which is shortened before it is shown.
-    fn run(&self) -> Run<'_>;
+    /// hold text from the outside, which is shortened before it is shown. `node` has the families of the Node's addresses,
+    /// as far as they are known.
+    fn run(&self, node: AddressFamilies) -> Run<'_>;
 }

@@ -92,7 +92,8 @@ impl Cycle {
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
         // The call itself is inside too: a check may panic before it gives its future.
-        let run = AssertUnwindSafe(async { self.check.run().await }).catch_unwind();
+        let node = self.board.published().state.node.address_families();
+        let run = AssertUnwindSafe(async { self.check.run(node).await }).catch_unwind();
         match timeout(limit, run).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Outcome::fail("Panicked"),

@@ -16,7 +16,7 @@ pub struct Reply {
     pub body: Bytes,
     /// What it says, or `None` if nodegate is misconfigured and can't say.
     pub verdict: Option<Verdict>,
-    /// Whether a check in it passed only because the cache is stale.
+    /// Whether the verdict is better than the one of the last known facts, because these are stale.
     pub fails_open: bool,
 }
 
@@ -33,6 +33,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Renders what the same checks report while the cache is fresh and while it is stale. `drain` is the status for a
+    /// draining node if the caller opted in to the third state.
+    pub fn render(fresh: &[CheckReport], stale: &[CheckReport], drain: Option<u16>) -> Self {
+        let fails_open = verdict(stale) < verdict(fresh);
+        Self {
+            fresh: Reply::render(fresh, drain),
+            stale: Reply { fails_open, ..Reply::render(stale, drain) },
+            expires: fresh.iter().filter_map(|report| report.expires).min(),
+        }
+    }
+
     /// The one of the two that holds now.
     pub fn pick(&self, stale: bool) -> &Reply {
         if stale { &self.stale } else { &self.fresh }
@@ -75,7 +86,7 @@ impl Reply {
         let checks = reports.iter().map(CheckBody::new).collect();
         let total: Duration = reports.iter().map(|report| report.duration).sum();
         let body = Body { status: word, checks, total_duration_ms: total.as_millis() };
-        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: fails_open(reports) }
+        Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: false }
     }
 
     /// An answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that makes no sense.
@@ -83,11 +94,6 @@ impl Reply {
         let body = to_json(&ErrorBody { status: "error", error: message });
         Self { status, body, verdict: None, fails_open: false }
     }
-}
-
-/// Whether a check passed only because the cache is stale.
-pub fn fails_open(reports: &[CheckReport]) -> bool {
-    reports.iter().any(|report| report.stale && report.outcome.passed())
 }
 
 impl<'a> CheckBody<'a> {
@@ -135,7 +141,26 @@ mod tests {
             stale.body,
             r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
         );
-        assert!(stale.fails_open && !ready.fails_open);
+    }
+
+    #[test]
+    fn only_an_answer_that_staleness_makes_better_fails_open() {
+        let draining = || Outcome::Draining(Reason::new("Unschedulable"));
+        let not_ready = || Outcome::fail("KubeletNotReady");
+        for (known, told, fails_open) in [
+            (Outcome::Pass, Outcome::Pass, false),
+            (draining(), Outcome::Pass, true),
+            (not_ready(), Outcome::Pass, true),
+            (not_ready(), draining(), true),
+            (draining(), draining(), false),
+            (Outcome::Pass, Outcome::fail("CacheStale"), false),
+            (draining(), Outcome::fail("CacheStale"), false),
+        ] {
+            let [fresh, stale] =
+                [(known, false), (told, true)].map(|(outcome, stale)| [report("node_ready", outcome, stale)]);
+            let answer = Answer::render(&fresh, &stale, None);
+            assert_eq!((answer.fresh.fails_open, answer.stale.fails_open), (false, fails_open), "{stale:?}");
+        }
     }
 
     #[test]

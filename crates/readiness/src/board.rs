@@ -1,15 +1,19 @@
 //! The one door through which state changes: one writer at a time, any number of readers that take no lock.
 
 mod freshness;
+mod last_known;
 mod published;
 mod services;
+mod take_over;
 
 pub use freshness::Freshness;
+pub use last_known::LastKnown;
 pub use published::Published;
 
 use self::published::Rendered;
+use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
-use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::moment::{AtomicMoment, Moment};
@@ -19,7 +23,7 @@ use crate::rules::{CACHE_STALE, Policy};
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
@@ -32,6 +36,8 @@ pub struct Board {
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
+    /// What was known before the start, until there is proof.
+    taken_over: OnceLock<TakenOver>,
     /// One for each watched Service: its watch may be lost alone.
     service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
@@ -80,6 +86,7 @@ impl Board {
             catalog,
             default_checks,
             proof: AtomicMoment::default(),
+            taken_over: OnceLock::new(),
             service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             writer: Mutex::default(),
@@ -160,12 +167,14 @@ impl Board {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
 
-    /// The local checks of a query that have no valid result, so that a request must start and await them.
+    /// The local checks of a query that may run and have no valid result, so that a request must start and await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
         let checks = self.checks_of(query).iter().filter_map(|check| match check {
-            CheckRef::Known(id) if self.catalog.local(*id).is_some() => Some(*id),
-            _ => None,
+            CheckRef::Known(id) => {
+                self.catalog.local(*id).filter(|check| check.begins != Begins::Never).map(|_| *id)
+            }
+            CheckRef::Unknown(_) => None,
         });
         checks
             .filter(|id| {
@@ -321,11 +330,7 @@ impl Board {
         let checks = self.checks_of(query);
         let fresh = self.reports(state, checks, false, now);
         let stale = self.reports(state, checks, true, now);
-        Answer {
-            fresh: Reply::render(&fresh, query.drain),
-            stale: Reply::render(&stale, query.drain),
-            expires: fresh.iter().filter_map(|report| report.expires).min(),
-        }
+        Answer::render(&fresh, &stale, query.drain)
     }
 
     fn checks_of<'a>(&'a self, query: &'a Query) -> &'a [CheckRef] {

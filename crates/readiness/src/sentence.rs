@@ -1,10 +1,12 @@
 //! What a status means, in sentences for a person: the status page and `nodegate status` say the same.
 
 use crate::age::Age;
+use crate::board::LastKnown;
 use crate::check::{NODE_READY, Verdict};
 use crate::reason::Reason;
 use crate::rules::CACHE_STALE;
 use crate::status::Status;
+use std::fmt;
 
 /// What Kubernetes' words mean. Reasons that are not here, such as those of checks, speak for themselves.
 const MEANINGS: [(&str, &str); 11] = [
@@ -36,6 +38,14 @@ pub fn explained(reason: &Reason) -> String {
     meaning(reason).map_or_else(|| reason.to_string(), |meaning| format!("{meaning} ({reason})"))
 }
 
+impl fmt::Display for LastKnown {
+    /// `Draining: cordoned (Unschedulable)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.verdict.title())?;
+        self.reason.iter().try_for_each(|reason| write!(f, ": {}", explained(reason)))
+    }
+}
+
 impl Status {
     /// Why the verdict is what it is.
     pub fn why(&self) -> String {
@@ -54,21 +64,29 @@ impl Status {
         }
     }
 
-    /// Why the verdict is no more than a guess; `None` while the cache can be trusted.
+    /// Why the verdict is no more than a guess, and what was known before; `None` while the cache can be trusted.
     pub fn doubt(&self) -> Option<String> {
         if !self.cache.stale || self.verdict.is_none() {
             return None;
         }
         let heard = match self.cache.age_ms {
+            Some(age) if self.cache.taken_over => {
+                format!("the API server was last heard {} ago, by the agent before this one", Age(age))
+            }
             Some(age) => format!("the API server was last heard {} ago", Age(age)),
             None => "the API server has not been heard since the start".to_owned(),
+        };
+        let before = match &self.last_known {
+            Some(known) => format!("; before that the node was {known}"),
+            None if self.node_exists.is_none() => "; nothing is known of the node".to_owned(),
+            None => String::new(),
         };
         let then = match (self.cache.on_stale.as_str(), self.verdict) {
             ("not-ready", _) => "fails closed",
             ("keep-drain", Some(Verdict::Draining)) => "holds the last known drain",
             _ => "fails open",
         };
-        Some(format!("{heard}, so the answer {then}"))
+        Some(format!("{heard}{before}; the answer {then}"))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Everything known, for `/status.json`.
 
-use crate::board::{Board, why};
+use crate::board::{Board, LastKnown, why};
 use crate::check::{CheckId, Verdict};
-use crate::facts::{Node, NodeFacts};
+use crate::facts::NodeFacts;
 use crate::flips::Flip;
+use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
@@ -30,12 +31,21 @@ pub struct Status {
     pub error: Option<Cow<'static, str>>,
     /// How far the cache can be trusted.
     pub cache: CacheStatus,
+    /// What the last known facts say; present only while the cache is stale and something was known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_known: Option<LastKnown>,
     /// Whether the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
+    /// The form of `facts` and `services`, for the agent after this one; 0 of one that hands nothing on.
+    #[serde(default)]
+    pub facts_format: u32,
     /// The Node as last seen.
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub facts: Option<NodeFacts>,
+    /// The watched Services of which something is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceStatus>,
     /// Every check.
     pub checks: Vec<CheckStatus>,
     /// The last changes of verdict, the newest first.
@@ -50,6 +60,9 @@ pub struct CacheStatus {
     /// Time since the last proof that it follows the API server; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u128>,
+    /// Whether that was heard by the agent before this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_over: bool,
     /// `--stale-after`.
     pub stale_after_ms: u128,
     /// `--on-stale`.
@@ -102,18 +115,15 @@ impl Status {
             cache: CacheStatus {
                 stale: freshness.stale,
                 age_ms: freshness.age.map(|age| age.as_millis()),
+                taken_over: board.has_only_taken_over(),
                 stale_after_ms: board.policy().stale_after.as_millis(),
                 on_stale: board.policy().on_stale.to_string(),
             },
-            node_exists: match published.state.node {
-                Node::Unknown => None,
-                Node::Absent => Some(false),
-                Node::Present(_) => Some(true),
-            },
-            facts: match &published.state.node {
-                Node::Present(facts) => Some(facts.clone()),
-                Node::Unknown | Node::Absent => None,
-            },
+            last_known: board.last_known(now).filter(|_| configured),
+            node_exists: published.state.node.exists(),
+            facts_format: FACTS_FORMAT,
+            facts: published.state.node.facts().cloned(),
+            services: board.services_known(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id, now)).collect(),
             flips: board.flips().into_iter().rev().collect(),
         }

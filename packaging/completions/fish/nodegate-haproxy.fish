@@ -24,6 +24,9 @@ complete -c nodegate-haproxy -l agent-port -d 'nodegate\'s agent-check port on t
 complete -c nodegate-haproxy -l local-check -d 'Who knows whether a node has an endpoint of a Service with externalTrafficPolicy: Local. auto: kube-proxy at the healthCheckNodePort, nodegate\'s /services/… where there is none; nodegate: always the latter' -r -f -a "auto\t''
 nodegate\t''"
 complete -c nodegate-haproxy -l max-removal -d 'How much may vanish at once, in percent of the nodes, Services or servers; what goes beyond is kept as it was' -r -f
+complete -c nodegate-haproxy -l last-resort -d 'Which nodes serve when none is Ready. all: those that pass their check, drained or not, and if none does any; drained: the former alone; none: connections are refused' -r -f -a "all\t''
+drained\t''
+none\t''"
 complete -c nodegate-haproxy -l listen -d 'The address and port of /metrics, /livez and /readyz; "none" opens none' -r -f
 complete -c nodegate-haproxy -l log-format -d 'How log lines look on stderr: text or json' -r -f -a "text\t''
 json\t''"

@@ -77,7 +77,11 @@ fn durations_and_nothing_else_are_shortened() {
     let rules = Component::render().rules;
     let short = shortened(&rules);
     let all = |rules: &RuleFile| serde_json::to_string(rules).unwrap();
-    let lengthened = all(&short).replace("45000ms", "30m").replace("1666ms", "5m").replace("666ms", "2m");
+    let lengthened = all(&short)
+        .replace("45000ms", "30m")
+        .replace("1666ms", "5m")
+        .replace("666ms", "2m")
+        .replace("333ms", "1m");
     assert_ne!(all(&short), all(&rules));
     assert_eq!(lengthened, all(&rules));
 }

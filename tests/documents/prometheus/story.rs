@@ -18,6 +18,7 @@ fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     all_is_well(&fleet);
     // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
     let well = unix_seconds() + 1;
+    one_request_of_a_stranger(&fleet);
     three_nodes_three_faults(&fleet);
     many_nodes_out(&fleet);
     agent_killed(&mut fleet);
@@ -48,6 +49,14 @@ fn all_is_well(fleet: &Fleet) {
         rules.iter().all(|rule| rule["health"] == "ok").then_some(())
     });
     prometheus.wait("ALERTS", <[_]>::is_empty);
+}
+
+/// Somebody asks the first node once for checks that nobody has configured and that fail there, as they do on a node without
+/// an OpenShift router. They run on, for longer than the alert waits, and page nobody: the story ends with all that fired.
+fn one_request_of_a_stranger(fleet: &Fleet) {
+    assert_eq!(fleet.agents[0].get("/health?check=okd_router_1936,filesystem_ro,tcp:none").status, 503);
+    let failing = format!("nodegate_check_passed{{check=\"okd_router_1936\",node=\"{}\"}} == 0", NODES[0]);
+    fleet.prometheus.wait(&failing, |all| all.len() == 1);
 }
 
 /// The watch of the first goes deaf, the second flaps, and what the third checks fails.
@@ -98,6 +107,7 @@ fn agent_killed(fleet: &mut Fleet) {
 fn api_server_killed(fleet: &Fleet) {
     fleet.cluster.wait(fleet.cluster.sim.kill());
     NODES[..2].iter().for_each(|node| fires(fleet, "NodegateCacheStale", node));
+    NODES[..2].iter().for_each(|node| fires(fleet, "NodegateFailedOpen", node));
     fleet.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
@@ -139,6 +149,8 @@ fn no_other_alert_fired(fleet: &Fleet, since: u64) {
         ("NodegateManyNodesOut", ""),
         ("NodegateCacheStale", NODES[0]),
         ("NodegateCacheStale", NODES[1]),
+        ("NodegateFailedOpen", NODES[0]),
+        ("NodegateFailedOpen", NODES[1]),
         ("NodegateDown", NODES[2]),
     ];
     assert_eq!(fired, expected.map(|(alert, node)| (alert.to_owned(), node.to_owned())).into());
@@ -166,6 +178,7 @@ fn dashboard(fleet: &Fleet, begun: u64) {
         ("Nodes out", 3.0),
         ("Agents down", 1.0),
         ("Stale caches", 2.0),
+        ("Failed open", 2.0),
         ("Verdict", 3.0),
         ("Stale", 1.0),
         ("Check results", 1.0),

@@ -4,10 +4,11 @@ use crate::apply::layout::Layout;
 use crate::haproxy::socket::{AskError, Runtime};
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, ServerState};
+use crate::plan::last_resort::LastResortBackend;
 use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// More commands than this take longer than a reload.
 const MAX_COMMANDS: usize = 4000;
@@ -67,6 +68,15 @@ async fn add(
             starts.push(format!("enable health {path}"));
             starts.push(format!("set server {path} state {}", state.word()));
         }
+        for backend in &desired.last_resort {
+            let Some(line) = last_resort_line(check, backend, name) else { continue };
+            let path = format!("{}/{name}", backend.name);
+            adds.push(format!("add server {path} {line}"));
+            if backend.check.is_some() {
+                starts.push(format!("enable health {path}"));
+            }
+            starts.push(format!("set server {path} state ready"));
+        }
     }
     debug_assert!(adds.len() <= MAX_COMMANDS, "{} servers at once", adds.len());
     let said = runtime.tell(&adds).await?;
@@ -86,16 +96,36 @@ fn server_line(check: &Check, frontend: &Frontend, node: &str) -> Option<String>
     let server = frontend.server(node)?;
     let address = SocketAddr::new(server.address, frontend.node_port);
     let port = frontend.local.as_ref().map_or(check.port, |local| local.port);
-    let proxy = match frontend.send_proxy {
-        SendProxy::Off => "",
-        SendProxy::V1 => " send-proxy",
-        SendProxy::V2 => " send-proxy-v2",
-    };
+    let proxy = proxy(frontend.send_proxy);
     let Check { inter_ms, rise, fall, .. } = check;
     let weight = server.weight;
     Some(format!(
         "{address} weight {weight}{proxy} check port {port} inter {inter_ms} rise {rise} fall {fall}"
     ))
+}
+
+/// A server of a last resort, which is asked as its section has it.
+fn last_resort_line(check: &Check, backend: &LastResortBackend, node: &str) -> Option<String> {
+    let server = backend.server(node)?;
+    let address = match (server.address, backend.node_port) {
+        (address, Some(port)) => SocketAddr::new(address, port).to_string(),
+        (IpAddr::V4(address), None) => address.to_string(),
+        (IpAddr::V6(address), None) => format!("[{address}]"),
+    };
+    let Check { inter_ms, rise, fall, .. } = check;
+    let health = backend.check.as_ref().map_or_else(String::new, |asked| {
+        let (port, inter) = (asked.port, 3 * inter_ms);
+        format!(" check port {port} inter {inter} fastinter {inter_ms} rise {rise} fall {fall}")
+    });
+    Some(format!("{address} weight {}{}{health}", server.weight, proxy(backend.send_proxy)))
+}
+
+fn proxy(send_proxy: SendProxy) -> &'static str {
+    match send_proxy {
+        SendProxy::Off => "",
+        SendProxy::V1 => " send-proxy",
+        SendProxy::V2 => " send-proxy-v2",
+    }
 }
 
 async fn take_out(
@@ -110,7 +140,7 @@ async fn take_out(
         if !layout.dynamic.contains(name) {
             stops.push(format!("set server {NODES_BACKEND}/{name} state maint"));
         }
-        for backend in layout.backends_of(name) {
+        for backend in layout.backends_of(name).chain(layout.last_resorts_of(name)) {
             stops.push(format!("set server {backend}/{name} state maint"));
             servers.push(format!("{backend}/{name}"));
         }

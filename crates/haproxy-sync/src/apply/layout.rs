@@ -72,4 +72,14 @@ impl Layout {
             .filter(move |frontend| frontend.has(node))
             .map(|frontend| frontend.backend.as_str())
     }
+
+    /// All backends of last resort that have a server for a node; a template of the operator's may have none.
+    pub fn last_resorts_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a str> {
+        let there = self
+            .desired
+            .last_resort
+            .iter()
+            .filter(move |backend| self.ours && backend.server(node).is_some());
+        there.map(|backend| backend.name.as_str())
+    }
 }

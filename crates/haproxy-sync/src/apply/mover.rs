@@ -91,7 +91,7 @@ impl Mover {
             let from_file = !layout.dynamic.contains(&node.name);
             let loaded = || layout.loaded.get(&node.name).copied().filter(|_| from_file);
             if self.weights.get(&node.name).copied().unwrap_or_else(loaded) != Some(node.weight) {
-                let backends = layout.backends_of(&node.name);
+                let backends = layout.backends_of(&node.name).chain(layout.last_resorts_of(&node.name));
                 commands
                     .extend(backends.map(|b| format!("set server {b}/{} weight {}", node.name, node.weight)));
                 self.weights.insert(node.name.clone(), Some(node.weight));

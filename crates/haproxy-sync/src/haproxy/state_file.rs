@@ -190,6 +190,7 @@ mod tests {
             balance: Balance::RoundRobin,
             hashed: false,
             send_proxy: SendProxy::Off,
+            last_resort: Vec::new(),
             local: Some(LocalHealth { port: 31_000, path: "/healthz".to_owned() }),
             servers: Arc::new(servers),
         };

@@ -1,6 +1,7 @@
 //! What HAProxy is to do, and how two of these differ.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy};
+use crate::plan::last_resort::LastResortBackend;
 use crate::plan::names::NODES_BACKEND;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -93,6 +94,8 @@ pub struct Frontend {
     pub send_proxy: SendProxy,
     /// A check of its own, if its traffic stays on the node.
     pub local: Option<LocalHealth>,
+    /// The backends that serve when no server of its own may, the first choice first.
+    pub last_resort: Vec<String>,
     /// Its servers, one a node; shared between frontends, and so put into templates apart.
     #[serde(skip)]
     pub servers: Arc<Vec<Server>>,
@@ -116,6 +119,8 @@ pub struct Desired {
     pub nodes: Vec<Node>,
     /// The published ports.
     pub frontends: Vec<Frontend>,
+    /// Backends that serve when no server of a frontend's own may; made of the frontends, and so never compared.
+    pub last_resort: Vec<LastResortBackend>,
     /// What could not be done.
     pub problems: Vec<Problem>,
 }

@@ -4,6 +4,7 @@ pub mod annotation;
 pub mod desired;
 pub mod facts;
 pub mod guard;
+pub mod last_resort;
 pub mod names;
 pub mod planner;
 pub mod policy;

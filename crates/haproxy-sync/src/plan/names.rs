@@ -20,6 +20,16 @@ pub fn backend(namespace: &str, service: &str, port: u16) -> String {
     format!("{BACKEND_PREFIX}{namespace}_{service}_{port}")
 }
 
+/// The name of a backend of drained nodes, for when none is Ready.
+pub fn last_resort(kind: &str) -> String {
+    format!("nodegate_last_resort_{kind}")
+}
+
+/// The name of a backend of all nodes, for when none passes its check.
+pub fn any_node(kind: &str) -> String {
+    format!("nodegate_any_node_{kind}")
+}
+
 /// The name of the frontend that leads there. No port ends like this, so it is no backend's.
 pub fn frontend(backend: &str) -> String {
     format!("{backend}_frontend")

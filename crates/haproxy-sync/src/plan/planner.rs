@@ -3,6 +3,7 @@
 use crate::plan::annotation::{AnnotationError, Balance, Mode, WantedPort, for_port};
 use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
 use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use crate::plan::last_resort::{self, families};
 use crate::plan::names::{self, is_dns_name};
 use crate::plan::policy::{LocalCheck, Policy};
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
         planner.service(facts, service);
     }
     planner.desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
+    planner.desired.last_resort.sort_by(|a, b| a.name.cmp(&b.name));
     planner.desired.problems.sort();
     debug_assert!(planner.desired.nodes.len() <= MAX_NODES, "too many nodes");
     debug_assert!(planner.desired.frontends.len() <= MAX_FRONTENDS, "too many frontends");
@@ -131,7 +133,9 @@ impl Planner<'_> {
             if port.protocol != "TCP" {
                 let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
                 self.problem(&service.key(), "protocol", text);
-            } else if let Some(frontend) = self.frontend(facts, service, port) {
+            } else if let Some(mut frontend) = self.frontend(facts, service, port) {
+                let pool = families(&service.families);
+                last_resort::give(&mut self.desired, &mut frontend, &pool, self.policy);
                 self.desired.frontends.push(frontend);
             }
         }
@@ -161,6 +165,7 @@ impl Planner<'_> {
             hashed: matches!(balance, Balance::Source | Balance::Uri),
             send_proxy: self.setting(service, port, "send-proxy").unwrap_or_default(),
             local: self.local_check(service),
+            last_resort: Vec::new(),
             servers: self.pool(facts, &service.families),
         })
     }

@@ -1,6 +1,7 @@
 //! What the operator wants of every frontend, unless a Service says otherwise.
 
 use crate::plan::annotation::{Balance, Mode};
+use crate::plan::last_resort::LastResort;
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -22,6 +23,18 @@ pub struct Check {
     pub fall: u16,
     /// nodegate's agent-check port; none if it is not asked.
     pub agent_port: Option<u16>,
+}
+
+impl Check {
+    /// What a check asks that a drained node is to pass, too.
+    pub fn drained_path(&self) -> String {
+        let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
+        if !matches!(path, "/health" | "/nodecheck") {
+            return self.path.clone();
+        }
+        let others = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("drain="));
+        format!("{path}?{}", others.chain(["drain=200"]).collect::<Vec<_>>().join("&"))
+    }
 }
 
 /// Who is asked whether a node has an endpoint of a Service with `externalTrafficPolicy: Local`.
@@ -77,6 +90,8 @@ pub struct Policy {
     pub local_check: LocalCheck,
     /// How many of the nodes may be taken out at once by what the API server says.
     pub max_removal: MaxRemoval,
+    /// Which nodes serve when none is Ready.
+    pub last_resort: LastResort,
 }
 
 impl Default for Policy {
@@ -98,6 +113,7 @@ impl Default for Policy {
             },
             local_check: LocalCheck::default(),
             max_removal: MaxRemoval(50),
+            last_resort: LastResort::default(),
         }
     }
 }

@@ -84,10 +84,16 @@ pub fn render(
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
     environment.add_filter("socket", socket);
+    environment.add_filter("host", host);
     let broken = |error: minijinja::Error| RenderError::Template(sentence(&error));
     environment.add_template("sections", SECTIONS).map_err(broken)?;
+    let mut pools = Pools::default();
+    let frontends: Vec<Value> =
+        desired.frontends.iter().map(|f| pools.with_servers(Serde(f).into(), &f.servers)).collect();
+    let last_resort: Vec<Value> =
+        desired.last_resort.iter().map(|b| pools.with_servers(Serde(b).into(), &b.servers)).collect();
     let data = context! {
-        nodes => Value::from(Serde(&desired.nodes)), frontends => frontends(desired),
+        nodes => Value::from(Serde(&desired.nodes)), frontends => frontends, last_resort => last_resort,
         check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
     };
     let mut text = match template {
@@ -109,21 +115,21 @@ pub fn render(
     if text.len() > MAX_BYTES { Err(RenderError::TooLong) } else { Ok(text) }
 }
 
-/// A hundred thousand servers are a few lists of nodes, each in many frontends: each becomes a value once.
-fn frontends(desired: &Desired) -> Vec<Value> {
-    let mut pools: Vec<(*const Vec<Server>, Value)> = Vec::new();
-    let mut values = Vec::with_capacity(desired.frontends.len());
-    for frontend in &desired.frontends {
-        let key = Arc::as_ptr(&frontend.servers);
-        let known = pools.iter().find(|(pool, _)| *pool == key).map(|(_, value)| value.clone());
+/// A hundred thousand servers are a few lists of nodes, each in many backends: each becomes a value once.
+#[derive(Default)]
+struct Pools(Vec<(*const Vec<Server>, Value)>);
+
+impl Pools {
+    fn with_servers(&mut self, backend: Value, servers: &Arc<Vec<Server>>) -> Value {
+        let key = Arc::as_ptr(servers);
+        let known = self.0.iter().find(|(pool, _)| *pool == key).map(|(_, value)| value.clone());
         let servers = known.unwrap_or_else(|| {
-            let value = Value::from(Serde(frontend.servers.as_ref()));
-            pools.push((key, value.clone()));
+            let value = Value::from(Serde(servers.as_ref()));
+            self.0.push((key, value.clone()));
             value
         });
-        values.push(context! { servers => servers, ..Value::from(Serde(frontend)) });
+        context! { servers => servers, ..backend }
     }
-    values
 }
 
 /// minijinja's error in one line, with the line it is about.
@@ -131,6 +137,16 @@ fn sentence(error: &minijinja::Error) -> String {
     let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     format!("{text}{place}")
+}
+
+/// The filter `address | host`: an address without a port, which is the one that the client or the frontend chose.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja's filters take their arguments by value")]
+fn host(address: String) -> Result<String, minijinja::Error> {
+    match address.parse() {
+        Ok(IpAddr::V4(ip)) => Ok(ip.to_string()),
+        Ok(IpAddr::V6(ip)) => Ok(format!("[{ip}]")),
+        Err(_) => Err(minijinja::Error::new(ErrorKind::InvalidOperation, "host takes an IP address")),
+    }
 }
 
 /// The filter `address | socket(port)`.

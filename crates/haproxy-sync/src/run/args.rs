@@ -2,6 +2,7 @@
 //! of them is for `settings`.
 
 use crate::plan::annotation::{Balance, Mode};
+use crate::plan::last_resort::LastResort;
 use crate::plan::names::is_dns_name;
 use crate::plan::policy::{LocalCheck, MaxRemoval, Policy};
 use clap::Parser;
@@ -187,6 +188,12 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
     #[arg(default_value_t = Policy::default().max_removal, value_parser = max_removal)]
     pub(crate) max_removal: MaxRemoval,
+
+    /// Which nodes serve when none is Ready. all: those that pass their check, drained or not, and if none does any;
+    /// drained: the former alone; none: connections are refused
+    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none", default_value_t)]
+    #[arg(value_parser = choice(&[("all", LastResort::All), ("drained", LastResort::Drained), ("none", LastResort::None)]))]
+    pub(crate) last_resort: LastResort,
 
     /// The address and port of /metrics, /livez and /readyz; "none" opens none
     #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]

@@ -53,6 +53,7 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
             },
             local_check: args.local_check,
             max_removal: args.max_removal,
+            last_resort: args.last_resort,
         },
     };
     let scope = Scope {

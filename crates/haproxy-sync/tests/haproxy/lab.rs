@@ -316,13 +316,16 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
 }
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
-pub(crate) async fn serve(counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>, healthy: fn(IpAddr) -> bool) -> u16 {
+pub(crate) async fn serve(
+    counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
+    healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static,
+) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let counts = counts.clone();
+            let (counts, healthy) = (counts.clone(), healthy.clone());
             tokio::spawn(async move {
                 let mut buffer = [0; 2048];
                 let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };

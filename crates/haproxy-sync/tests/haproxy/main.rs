@@ -12,6 +12,7 @@
 mod applier;
 mod faults;
 mod lab;
+mod last_resort;
 mod mover;
 mod moves;
 mod plan;
@@ -48,6 +49,10 @@ async fn table() {
     table.row(moves::stubborn_agent()).await;
     table.row(moves::draining_agent()).await;
     table.row(moves::local_traffic()).await;
+    table.row(last_resort::mass_cordon()).await;
+    table.row(last_resort::the_least_bad_nodes()).await;
+    table.row(last_resort::joined_nodes()).await;
+    table.row(last_resort::local_service()).await;
     table.row(returning::cordoned_at_first_load()).await;
     table.row(returning::not_ready_at_first_load()).await;
     table.row(returning::cordoned_at_once()).await;

@@ -154,7 +154,10 @@ async fn a_weight_that_may_have_been_heard_is_said_again() {
     stage.refuses(false);
     // The file that the process has loaded has this weight, and the process may have another.
     let said = stage.said(&as_loaded, &layout).await.unwrap();
-    assert_eq!(said, ["set server k8s_shop_web_80/n1 weight 100"]);
+    let weighed = |backend| format!("set server {backend}/n1 weight 100");
+    let last_resorts =
+        ["nodegate_any_node_tcp_roundrobin_v4", "nodegate_last_resort_tcp_roundrobin_v4"].map(weighed);
+    assert_eq!(said, [&[weighed("k8s_shop_web_80")], last_resorts.as_slice()].concat());
     assert_eq!(stage.said(&as_loaded, &layout).await.unwrap(), Vec::<String>::new());
 }
 
@@ -164,10 +167,10 @@ async fn what_was_said_to_a_node_that_went_is_forgotten() {
     let there = desired(Some((DRAINING, 7)));
     let gone = desired(None);
     let (with, without) = (loaded(&desired(Some((READY, 100)))), loaded(&gone));
-    assert_eq!(stage.said(&there, &with).await.unwrap().len(), 3);
+    assert_eq!(stage.said(&there, &with).await.unwrap().len(), 5);
     assert_eq!(stage.said(&there, &with).await.unwrap(), Vec::<String>::new());
     assert_eq!(stage.said(&gone, &without).await.unwrap(), Vec::<String>::new());
-    assert_eq!(stage.said(&there, &with).await.unwrap().len(), 3);
+    assert_eq!(stage.said(&there, &with).await.unwrap().len(), 5);
 }
 
 #[tokio::test]

@@ -93,6 +93,21 @@ fn text(desired: &Desired) -> String {
     render(&Template::Head(String::new()), desired, &policy.check, Some("/s")).unwrap()
 }
 
+/// The rules that lead to a last resort.
+fn is_a_last_resort_rule(line: &str, section: &impl Fn(&str) -> bool) -> bool {
+    let between = |start: &str, end: &str| line.strip_prefix(start)?.strip_suffix(end);
+    let chosen = " if { var(txn.nodegate_last_resort) -m bool }";
+    let choice = "tcp-request content set-var(txn.nodegate_last_resort) bool(true) if { nbsrv(";
+    if let Some(backend) = between(choice, ") eq 0 } !{ stopping }") {
+        return section(backend);
+    }
+    if let Some(port) = between("tcp-request content set-dst-port int(", &format!("){chosen}")) {
+        return port.parse::<u16>().is_ok();
+    }
+    let (name, rest) = line["use_backend ".len()..].split_once(chosen).unwrap_or(("", ""));
+    section(name) && (rest.is_empty() || rest == format!(" {{ nbsrv({name}) gt 0 }}"))
+}
+
 /// Every line that can come out, to the letter but for names, numbers and addresses.
 fn is_a_line_of_ours(line: &str) -> bool {
     let first = [
@@ -104,8 +119,18 @@ fn is_a_line_of_ours(line: &str) -> bool {
     ];
     let words: Vec<&str> = line.split(' ').collect();
     let dns = |name: &str| nodegate_haproxy_sync::plan::names::is_dns_name(name);
+    let last_resort = |name: &str| {
+        let kind =
+            name.strip_prefix("nodegate_last_resort_").or_else(|| name.strip_prefix("nodegate_any_node_"));
+        let local =
+            |kind: &str| kind.split('_').count() == 4 && kind.starts_with("k8s_") && kind.split('_').all(dns);
+        kind.is_some_and(|kind| {
+            local(kind) || kind.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+        })
+    };
     let section = |name: &str| {
         name == "nodegate_nodes"
+            || last_resort(name)
             || name
                 .strip_prefix("k8s_")
                 .is_some_and(|rest| rest.split('_').count() == 3 && rest.split('_').all(dns))
@@ -115,6 +140,8 @@ fn is_a_line_of_ours(line: &str) -> bool {
             ["#", ..] => {
                 line.starts_with("# --- Generated")
                     || line.starts_with("# Each node")
+                    || line.starts_with("# Drained nodes that pass")
+                    || line.starts_with("# Any node, for when")
                     || {
                         matches!(words.as_slice(), [_, key, "port", number]
                     if key.split_once('/').is_some_and(|(a, b)| dns(a) && dns(b)) && number.parse::<u16>().is_ok())
@@ -127,11 +154,14 @@ fn is_a_line_of_ours(line: &str) -> bool {
             ["bind", address, "v4v6"] => {
                 address.strip_prefix(":::").is_some_and(|port| port.parse::<u16>().is_ok())
             }
+            ["tcp-request" | "use_backend", ..] => is_a_last_resort_rule(line, &section),
             ["option", "httpchk", "GET", path] => path.starts_with('/'),
             ["server", name, address, rest @ ..] => {
                 let plain =
                     |word: &&str| word.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._/".contains(&c));
-                dns(name) && address.parse::<std::net::SocketAddr>().is_ok() && rest.iter().all(plain)
+                let ip = || address.trim_matches(['[', ']']).parse::<IpAddr>();
+                let address = address.parse::<std::net::SocketAddr>().is_ok() || ip().is_ok();
+                dns(name) && address && rest.iter().all(plain)
             }
             _ => false,
         }

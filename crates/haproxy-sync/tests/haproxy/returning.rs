@@ -193,6 +193,8 @@ async fn states_without_ports_are_healed_by_the_next_reload() {
 
 pub(crate) async fn states_without_ports() -> Row {
     let mut lab = Lab::new(2).await;
+    // Else nodes that are down in vain serve all the same.
+    lab.arguments = vec!["--last-resort".to_owned(), "none".to_owned()];
     let port = ports::free();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.once(&[]).await;

@@ -26,6 +26,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--agent-port", "x", "0 for none"),
         ("--local-check", "x", "auto or nodegate"),
         ("--max-removal", "101", "percentage"),
+        ("--last-resort", "x", "all, drained or none"),
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),
         ("--service-selector", "a\nb", "label selector"),

@@ -1,6 +1,6 @@
 //! From a request to its answer: who asks, may they, what is it, who answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,6 +50,9 @@ impl Api {
             count.answered(reply.status().as_u16());
         }
         self.add_headers(&mut reply);
+        if asked.effects.contains(&Effect::GoAway) {
+            reply.extensions_mut().insert(reply::GoAway);
+        }
         faults::body::reply(reply, &asked.effects)
     }
 
@@ -68,6 +71,9 @@ impl Api {
                 Effect::Hang => std::future::pending().await,
                 Effect::Status { code: 429, retry_after } => {
                     return Ok(reply::too_many_requests(*retry_after));
+                }
+                Effect::CacheInitializing { retry_after } => {
+                    return Err(Status::cache_initializing(*retry_after));
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -90,7 +96,7 @@ impl Api {
                 if let Some(reply) = self.etcd.health(path).await {
                     return Ok(reply);
                 }
-                Ok(paths::reply(asked, path))
+                Ok(paths::reply(asked, path, self.settings.release))
             }
             Route::Resource(target) => {
                 let ask = Ask::of(target, &asked.kind.verb, &asked.query);
@@ -162,7 +168,8 @@ impl Api {
             return Err(Status::method_not_allowed());
         }
         let format = format::format(asked.header(&ACCEPT))?;
-        let operation = Operation { api: self, asked, target, resource, format };
+        let warnings = Mutex::default();
+        let operation = Operation { api: self, asked, target, resource, format, warnings };
         match asked.kind.verb.as_str() {
             "get" => return read::get(&operation).await,
             "list" => return read::list(&operation).await,

@@ -49,6 +49,8 @@ pub(crate) enum Lost {
     Everything,
     /// The stream of changes; questions are answered.
     Stream,
+    /// The same, until the API server is started again: it goes on from a version that the restored etcd has not.
+    History,
 }
 
 impl Default for Etcd {
@@ -75,7 +77,12 @@ impl Etcd {
 
     /// The link works again.
     pub(crate) fn mend(&self) {
-        self.cut.send_modify(Caches::clear);
+        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
+    }
+
+    /// Caches that went on from a history that never was are made anew.
+    pub(crate) fn started_again(&self) {
+        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
     }
 
     /// The cache that no longer moves, if the link is cut for this resource.
@@ -136,7 +143,7 @@ async fn in_vain(query: &Query) -> Status {
 impl Cache {
     /// Whether etcd still answers what is asked of it.
     pub(crate) fn asks_etcd(&self) -> bool {
-        self.lost == Lost::Stream
+        self.lost != Lost::Everything
     }
 
     /// One object.

@@ -24,6 +24,11 @@ pub enum Effect {
         /// Seconds in `Retry-After`; 0 for none.
         retry_after: u32,
     },
+    /// 429 as the watch cache says it while it is made (from 1.31), to whoever lists or watches.
+    CacheInitializing {
+        /// Seconds in `Retry-After`: a real one says 1 to 30, more the longer it takes.
+        retry_after: u32,
+    },
     /// RBAC taken away: 403 as the authorizer words it.
     Forbidden,
     /// The request is read and never answered.
@@ -33,6 +38,9 @@ pub enum Effect {
         /// Milliseconds.
         ms: u64,
     },
+    /// The answer comes, and on HTTP/2 a GOAWAY besides, as with `--goaway-chance`: what is open on the connection goes on,
+    /// and the next request needs another one. HTTP/1.1 is left alone.
+    GoAway,
     /// A watch is accepted and closed at once.
     CloseWatch,
     /// Watches stay open and say nothing; what they missed is lost.
@@ -119,6 +127,7 @@ impl Effect {
         match self {
             Effect::Deaf { .. } => false,
             Effect::CloseWatch => verb == "watch",
+            Effect::CacheInitializing { .. } => matches!(verb, "list" | "watch"),
             Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
         }

@@ -109,16 +109,27 @@ struct Window {
     compacted: u64,
 }
 
+/// By plural names.
+type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
+
 struct State {
     version: u64,
     /// Changes of all resources up to this version are forgotten.
     compacted: u64,
     /// Watches begun so far; now and then the dead ones are cleared away.
     begun: u64,
-    objects: HashMap<&'static str, BTreeMap<Key, Obj>>,
+    objects: Objects,
     count: usize,
     history: HashMap<&'static str, Window>,
     watchers: BTreeMap<&'static str, Watchers>,
+}
+
+/// A copy of what etcd holds, as `etcdctl snapshot save` makes it.
+#[derive(Clone)]
+pub struct Backup {
+    version: u64,
+    objects: Objects,
+    count: usize,
 }
 
 /// The store. Every write goes through [`Store::write`].
@@ -285,6 +296,22 @@ impl Store {
         if cut {
             state.tell_all(None, &Feed::Expired(version));
         }
+    }
+
+    /// What it holds now.
+    pub(crate) fn back_up(&self) -> Backup {
+        let state = self.lock();
+        Backup { version: state.version, objects: state.objects.clone(), count: state.count }
+    }
+
+    /// Holds again what it held then, at the version that it had then; what came after never was.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        let mut state = self.lock();
+        state.version = backup.version;
+        state.compacted = backup.version;
+        state.objects.clone_from(&backup.objects);
+        state.count = backup.count;
+        state.history.clear();
     }
 
     /// Ends the running watches of a resource (of all, if none is named).

@@ -317,6 +317,13 @@ impl Status {
         .with(details)
     }
 
+    /// 429 of a watch cache that is not there yet.
+    pub(crate) fn cache_initializing(retry_after: u32) -> Self {
+        let message = "storage is (re)initializing";
+        let details = Details { retry_after_seconds: retry_after, ..Details::default() };
+        Self::failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).with(details)
+    }
+
     /// 504 for a resourceVersion from the future.
     pub fn version_too_large(asked: u64, current: u64) -> Self {
         let cause = Cause {

@@ -280,3 +280,60 @@ async fn a_fault_may_hit_one_server_alone() {
     let refused = get(&servers[1], NODE).await;
     assert_eq!((refused.code, refused.header("Retry-After")), (429, Some("7")));
 }
+
+#[tokio::test]
+async fn a_restored_etcd_goes_back_and_its_restarted_server_waits_for_the_future() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let uid = sim.node("a").expect("a node")["metadata"]["uid"].clone();
+    sim.delete_node("a");
+    sim.cordon("other");
+    let late = sim.version();
+    sim.kill().await;
+    sim.restore_etcd(&backup);
+    sim.restart(false).await.expect("restarts");
+    assert_eq!(
+        (sim.version(), version(&get(&sim, "/api/v1/nodes?resourceVersion=0").await.json())),
+        (then, then)
+    );
+    assert_eq!(get(&sim, NODE).await.json()["metadata"]["uid"], uid);
+    assert_eq!(get(&sim, &format!("{NODE}?resourceVersion={late}")).await.code, 504);
+    let mut future = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={late}")).await;
+    let mut known = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    while sim.version() < late {
+        sim.label("a", "written", Some(&sim.version().to_string()));
+        assert_eq!(
+            known.next().await.event()["type"],
+            "MODIFIED",
+            "the same version twice, with other content"
+        );
+    }
+    sim.delete_node("other");
+    let gone = loop {
+        let event = future.next().await.event();
+        if event["type"] != "BOOKMARK" {
+            break event;
+        }
+        assert!(version(&event["object"]) >= late, "nothing of a version that it has already");
+    };
+    assert_eq!((gone["type"].as_str(), version(&gone["object"])), (Some("DELETED"), sim.version()));
+}
+
+#[tokio::test]
+async fn a_server_that_ran_while_etcd_was_restored_goes_on_with_what_never_was() {
+    let sim = start(builder()).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let mut stream = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    sim.cordon("a");
+    assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+    sim.restore_etcd(&backup);
+    sim.taint("a", "key", "", "NoSchedule");
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence);
+    assert!(is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await, "as its cache has it");
+    assert!(!is_cordoned(&sim, NODE).await, "as etcd has it");
+    sim.mend_etcd();
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence, "that mends no history");
+    sim.kill().await;
+    sim.restart(false).await.expect("restarts");
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+}

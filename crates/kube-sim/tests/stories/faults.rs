@@ -153,6 +153,21 @@ async fn storms_and_refusals_are_scoped() {
 }
 
 #[tokio::test]
+async fn a_cache_that_is_being_made_sends_lists_and_watches_away_for_a_while() {
+    let sim = sim().await;
+    sim.faults().add(Effect::CacheInitializing { retry_after: 30 }.everywhere());
+    for path in ["/api/v1/nodes", WATCH] {
+        let refused = get(&sim, path).await;
+        assert_eq!((refused.code, refused.header("Retry-After")), (429, Some("30")));
+        assert_eq!(
+            refused.text().trim_end(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"storage is (re)initializing","reason":"TooManyRequests","details":{"retryAfterSeconds":30},"code":429}"#
+        );
+    }
+    assert_eq!(get(&sim, "/api/v1/nodes/a").await.code, 200, "etcd answers");
+}
+
+#[tokio::test]
 async fn watches_close_at_once_or_end_with_410() {
     let sim = sim().await;
     let mut stream = watching(&sim).await;

@@ -2,13 +2,13 @@
 
 use crate::check::{Check, Run};
 use crate::http::{HttpGet, status_reason};
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{AddressFamilies, Outcome};
 
 /// Any 2xx will do; `okd_router_1936` is one of these with a name of its own.
 pub(crate) struct Http(pub(crate) HttpGet);
 
 impl Check for Http {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             match self.0.status().await {
                 Ok(status) if status.is_success() => Outcome::Pass,

@@ -5,7 +5,7 @@ use crate::definition::Definition;
 use crate::http::{HttpGet, status_reason};
 use crate::url::HttpUrl;
 use http::StatusCode;
-use nodegate_readiness::Outcome;
+use nodegate_readiness::{AddressFamilies, Outcome};
 use std::sync::Arc;
 
 /// The kubelet's `healthzBindAddress` and `healthzPort` as they are by default; without TLS or authentication.
@@ -18,7 +18,7 @@ pub(crate) const DEFINITION: Definition = Definition {
 struct Kubelet(HttpGet);
 
 impl Check for Kubelet {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             match self.0.status().await {
                 // Exactly 200 is what the kubelet says; another 2xx comes from something else on its port.

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
 use nodegate_local_checks::{Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing};
-use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
+use nodegate_readiness::{AddressFamilies, LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::Server;
 use std::io::{ErrorKind, Read};
@@ -21,7 +21,7 @@ use tokio::time::{advance, sleep};
 struct StatusOf(HttpGet);
 
 impl Check for StatusOf {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async { self.0.status().await.err().map(Reason::from).into() })
     }
 }
@@ -160,7 +160,7 @@ impl Drop for Inside {
 }
 
 impl Check for Endless {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             let _guard = Inside::enter(&self.inside);
             std::future::pending().await
@@ -294,7 +294,7 @@ struct DeadMount {
 }
 
 impl Check for DeadMount {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         let (alive, calls) = (Arc::clone(&self.alive), Arc::clone(&self.calls));
         let call = move || {
             calls.fetch_add(1, Ordering::SeqCst);
@@ -367,7 +367,7 @@ impl Drop for PanicsWhenDropped {
 struct Fatal;
 
 impl Check for Fatal {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             let _guard = PanicsWhenDropped;
             std::future::pending().await

@@ -1,7 +1,9 @@
 //! Checks that do as they are told, and a board to look at.
 
 use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
-use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
+use nodegate_readiness::{
+    AddressFamilies, Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline,
+};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::Server;
 use std::io::{self, Write};
@@ -37,7 +39,7 @@ impl<F: Fn(usize) -> Outcome + Send + Sync + 'static> Scripted<F> {
 }
 
 impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { (self.script)(run) })
     }
@@ -53,10 +55,12 @@ impl World {
     pub(crate) fn start(checks: &LocalChecks, handle: &Handle, eager: &[&str]) -> Self {
         let catalog = Catalog::new(checks.for_catalog());
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let all: Vec<CheckId> = catalog.local_ids().collect();
+        let catalog = catalog.beginning(&eager, &all);
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
         let board = Arc::new(board);
         let timeline = Timeline::new(tokio::time::Instant::now().into_std());
-        let runner = Arc::new(Runner::start(checks, &board, timeline, handle, &eager));
+        let runner = Arc::new(Runner::start(checks, &board, timeline, handle));
         Self { board, runner }
     }
 

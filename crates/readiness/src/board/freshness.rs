@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Whether the cache follows the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
-    /// Time since the last proof; `None` if there was none since start.
+    /// Time since the last proof, or that of the facts that were taken over at the start; `None` if there was none.
     pub age: Option<Duration>,
     /// Whether the cache must not be trusted.
     pub stale: bool,
@@ -16,8 +16,11 @@ pub struct Freshness {
 impl Board {
     /// How fresh the cache is.
     pub fn freshness(&self, now: Moment) -> Freshness {
-        let age = self.proof.get().map(|proof| now.since(proof));
-        Freshness { age, stale: age.is_none_or(|age| age > self.policy.stale_after) }
+        let Some(proof) = self.proof.get() else {
+            return Freshness { age: self.taken_over.get().map(|taken| taken.age(now)), stale: true };
+        };
+        let age = now.since(proof);
+        Freshness { age: Some(age), stale: age > self.policy.stale_after }
     }
 
     /// When there last was proof that the cache follows the API server.

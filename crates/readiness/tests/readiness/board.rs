@@ -3,20 +3,20 @@
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
+    Begins, Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
     NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-fn at(seconds: u64) -> Moment {
+pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
 }
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 
-fn node(unschedulable: bool) -> Node {
+pub(crate) fn node(unschedulable: bool) -> Node {
     let ready = Condition {
         kind: "Ready".to_owned(),
         status: ConditionStatus::True,
@@ -25,16 +25,19 @@ fn node(unschedulable: bool) -> Node {
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }
 
-struct Story {
-    board: Board,
+pub(crate) struct Story {
+    pub(crate) board: Board,
     flips: Arc<Mutex<Vec<Flip>>>,
 }
 
 impl Story {
-    fn begin(policy: Policy, default_checks: &[&str]) -> Self {
+    pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
         let flips = Arc::new(Mutex::new(Vec::new()));
-        let catalog =
-            Catalog::new(vec![LocalCheck { name: "router".to_owned(), timeout: Duration::from_secs(5) }]);
+        let catalog = Catalog::new(vec![LocalCheck {
+            name: "router".to_owned(),
+            timeout: Duration::from_secs(5),
+            begins: Begins::OnDemand,
+        }]);
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));
@@ -42,7 +45,7 @@ impl Story {
     }
 
     /// A synced and serving board at second 0.
-    fn ready() -> Self {
+    pub(crate) fn ready() -> Self {
         let story = Self::begin(Policy::default(), &["node_ready"]);
         story.board.set_node(node(false), at(0), WALL);
         story.board.prove(at(0));
@@ -50,7 +53,7 @@ impl Story {
         story
     }
 
-    fn ask(&self, raw: &str, second: u64) -> Reply {
+    pub(crate) fn ask(&self, raw: &str, second: u64) -> Reply {
         match self.board.lookup(raw, at(second)) {
             Lookup::Hit(reply) => reply,
             Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
@@ -58,7 +61,7 @@ impl Story {
         }
     }
 
-    fn text(&self, raw: &str, second: u64) -> String {
+    pub(crate) fn text(&self, raw: &str, second: u64) -> String {
         String::from_utf8(self.ask(raw, second).body.to_vec()).unwrap()
     }
 
@@ -73,7 +76,7 @@ impl Story {
         self.board.set_local(id, Some(result), at(second), WALL);
     }
 
-    fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
+    pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
         let flips = self.flips.lock().unwrap();
         flips.iter().map(|flip| (flip.from, flip.to, flip.reason.to_string())).collect()
     }
@@ -110,6 +113,47 @@ fn staleness_needs_no_timer() {
 }
 
 #[test]
+fn a_stale_answer_fails_open_if_the_last_known_facts_would_have_said_less() {
+    let story = Story::ready();
+    let query = "check=node_ready,router";
+    story.router(Outcome::Pass, 15);
+    assert!(!story.ask("", 16).fails_open, "the node was ready when it was last heard of");
+    story.board.set_node(node(true), at(16), WALL);
+    assert!(story.ask("", 16).fails_open && story.ask(query, 16).fails_open);
+    story.router(Outcome::fail("down"), 16);
+    assert!(!story.ask(query, 16).fails_open, "what is known of the router is not stale");
+    story.board.prove(at(17));
+    assert!(!story.ask("", 17).fails_open);
+}
+
+#[test]
+fn the_last_known_facts_are_told_while_the_cache_is_stale() {
+    let story = Story::begin(Policy::default(), &["router", "node_ready"]);
+    let told = |second| story.board.last_known(at(second)).map(|known| known.to_string());
+    assert_eq!(told(0), None, "nothing is known");
+    story.board.set_node(node(true), at(0), WALL);
+    story.board.prove(at(0));
+    story.router(Outcome::fail("down"), 16);
+    assert_eq!(told(15), None, "no guess");
+    assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
+    let status = Status::read(&story.board, "1.2.3", at(256));
+    assert_eq!(
+        status.doubt().as_deref(),
+        Some(
+            "the API server was last heard 4 min ago; before that the node was Draining: cordoned (Unschedulable); the \
+             answer fails open"
+        )
+    );
+    let json = serde_json::to_value(&status).unwrap();
+    assert_eq!(json["last_known"], serde_json::json!({"verdict": "draining", "reason": "Unschedulable"}));
+    story.board.set_node(node(false), at(16), WALL);
+    assert_eq!(told(16).as_deref(), Some("Ready"));
+    let alone = Story::begin(Policy::default(), &["router"]);
+    alone.board.set_node(node(true), at(0), WALL);
+    assert_eq!(alone.board.last_known(at(16)), None, "no default check depends on the cache");
+}
+
+#[test]
 fn keeping_a_drain_says_that_it_is_stale() {
     let story = Story::begin(Policy { on_stale: OnStale::KeepDrain, ..Policy::default() }, &["node_ready"]);
     story.board.set_node(node(true), at(0), WALL);
@@ -123,7 +167,8 @@ fn keeping_a_drain_says_that_it_is_stale() {
 #[test]
 fn before_the_first_sync_it_fails_open_and_flips_nothing() {
     let story = Story::begin(Policy::default(), &["node_ready"]);
-    assert!(story.ask("", 0).fails_open);
+    let unknown = story.ask("", 0);
+    assert!(unknown.status == 200 && !unknown.fails_open, "there are no facts that said less");
     story.board.set_node(node(true), at(1), WALL);
     story.board.prove(at(1));
     story.board.open(at(1), WALL);

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod board;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod services;

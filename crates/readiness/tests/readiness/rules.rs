@@ -143,6 +143,7 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
             deleting,
             taints,
             labels,
+            ..NodeFacts::default()
         },
     )
 }

@@ -1,7 +1,6 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
-use nodegate_readiness::answer::fails_open;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Query, Verdict};
 
@@ -16,11 +15,12 @@ impl App {
             return "down #NODE_NAME is not set\n".to_owned();
         }
         self.wait_for_results(&Query::default(), self.now()).await;
-        let reports = self.board.default_reports(self.now());
-        if fails_open(&reports) {
+        let now = self.now();
+        let (verdict, reason) = why(&self.board.default_reports(now));
+        if self.board.last_known(now).is_some_and(|known| known.is_overruled_by(verdict)) {
             self.metrics.failed_open();
         }
-        match why(&reports) {
+        match (verdict, reason) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),
             (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),

@@ -59,7 +59,15 @@ impl StateCollector {
         }
         let help = "1 while the cache can not be trusted.";
         gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
-        let help = "Answers that passed only because the cache was stale.";
+        let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
+        let mut family = gauge(encoder, "last_known_verdict", help)?;
+        if let Some(known) = self.board.last_known(now) {
+            for state in Verdict::ALL {
+                let value = u64::from(known.verdict == state);
+                family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
+            }
+        }
+        let help = "Answers that staleness made better than the last known facts would have.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }
 
@@ -72,11 +80,14 @@ impl StateCollector {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };
 
-        let mut family =
-            gauge(encoder, "check_passed", "1 if the check passes, 0 if not; only checks that run.")?;
+        let help =
+            "1 if the check passes, 0 if not; only checks that run, configured or because somebody asked.";
+        let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());
-            family.encode_family(&[("check", board.catalog().name(id))])?.encode_gauge(&passed)?;
+            let configured = if board.catalog().is_configured(id) { "true" } else { "false" };
+            let labels = [("check", board.catalog().name(id)), ("configured", configured)];
+            family.encode_family(&labels)?.encode_gauge(&passed)?;
         }
         let help = "Time since the check's last run, or for checks from memory since the cache's last proof.";
         let mut family = seconds(encoder, "check_age", help)?;

@@ -136,8 +136,8 @@ fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::Reason;
     use nodegate_readiness::status::{CacheStatus, CheckStatus};
+    use nodegate_readiness::{LastKnown, Reason};
     use std::borrow::Cow;
     use std::process::Command;
 
@@ -153,11 +153,15 @@ mod tests {
             cache: CacheStatus {
                 stale: false,
                 age_ms: Some(100),
+                taken_over: false,
                 stale_after_ms: 15_000,
                 on_stale: "ready".to_owned(),
             },
+            last_known: None,
             node_exists: None,
+            facts_format: 0,
             facts: None,
+            services: Vec::new(),
             checks: Vec::new(),
             flips: Vec::new(),
         }
@@ -201,8 +205,15 @@ mod tests {
         let mut status = status();
         assert!(!page(&status).contains("A guess:"));
         status.cache.stale = true;
+        status.last_known =
+            Some(LastKnown { verdict: Verdict::Draining, reason: Some(Reason::new("Unschedulable")) });
         let page = page(&status);
-        for part in ["<title>Ready? · n1", "class=\"verdict ready guess\"", "A guess:", "fails open"] {
+        for part in [
+            "<title>Ready? · n1",
+            "class=\"verdict ready guess\"",
+            "A guess:</strong> the API server was last heard 100 ms ago; before that the node was Draining: cordoned \
+             (Unschedulable); the answer fails open.",
+        ] {
             assert!(page.contains(part), "no {part} in {page}");
         }
     }

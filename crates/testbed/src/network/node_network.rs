@@ -5,6 +5,7 @@
 //! ```
 
 use crate::agent::Agent;
+use crate::cluster::Cluster;
 use crate::network::namespaces::{Namespace, Stay};
 use crate::process;
 use crate::programs::{self, run};
@@ -162,12 +163,24 @@ impl NodeNetwork {
 
     /// The same with another timeout of the check.
     pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
+        Agent::launch_alone(self.command(timeout, settings))
+    }
+
+    /// The agent on the node in a cluster, which must have been started here.
+    pub fn agent_of(&self, cluster: &Cluster, settings: &str) -> Agent {
+        let everybody = |mode| fs::Permissions::from_mode(mode);
+        fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
+        fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
+        cluster.launch(self.command("4s", settings))
+    }
+
+    fn command(&self, timeout: &str, settings: &str) -> Command {
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.uid(UID).gid(UID);
         command.arg("--host-root").arg(self.files.path().join("host"));
         let check = format!("--check=network:interval=200ms,timeout={timeout},{settings}");
         command.args(["--checks=network", &check]);
-        Agent::launch_alone(command)
+        command
     }
 }
 

@@ -10,7 +10,7 @@ use crate::dedicated_thread::{DedicatedThread, NoAnswer};
 use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
-use nodegate_readiness::{Outcome, Reason};
+use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ enum AskError {
 }
 
 impl Check for ContainerRuntime {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             match self.ask().await {
                 Ok(status) => judge(&status),
@@ -251,7 +251,9 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
         let context = crate::Context { host: &host, options: &options, timeout: std::time::Duration::MAX };
-        let Outcome::Fail(reason) = (DEFINITION.new)(&context).run().await else { panic!("it passed") };
+        let Outcome::Fail(reason) = (DEFINITION.new)(&context).run(AddressFamilies::default()).await else {
+            panic!("it passed")
+        };
         let reason = reason.as_str();
         assert!(reason.starts_with("NoSocket: /run/crio/crio.sock, /run/cri-dockerd.sock, "), "{reason}");
         assert!(reason.len() < 256, "longer ones are cut: {reason}");

@@ -14,7 +14,7 @@ use crate::options::OptionKey;
 use crate::paths::Paths;
 use crate::timing::timeout_reason;
 use futures::future::join_all;
-use nodegate_readiness::{Outcome, Reason};
+use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use rustix::fs::fstatvfs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ struct Finding<'a> {
 }
 
 impl Check for DiskPressure {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(self.look())
     }
 }
@@ -335,8 +335,10 @@ mod tests {
         let host = directory.path();
         std::fs::create_dir(host.join("data")).unwrap();
         let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
-        assert_eq!(check(host, &set).run().await, Outcome::Pass);
-        let Outcome::Fail(reason) = check(host, &set[..1]).run().await else { panic!("nothing was there") };
+        assert_eq!(check(host, &set).run(AddressFamilies::default()).await, Outcome::Pass);
+        let Outcome::Fail(reason) = check(host, &set[..1]).run(AddressFamilies::default()).await else {
+            panic!("nothing was there")
+        };
         assert!(reason.as_str().starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
     }
 
@@ -354,7 +356,7 @@ mod tests {
             _ = call => panic!("it can't come back yet"),
             began = entered.recv() => began.unwrap(),
         }
-        let Outcome::Fail(reason) = check.run().await else { panic!("it hangs") };
+        let Outcome::Fail(reason) = check.run(AddressFamilies::default()).await else { panic!("it hangs") };
         assert_eq!(reason, Reason::parse("/: Hung for 0s"));
         drop(release);
     }

@@ -11,7 +11,7 @@ use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use nodegate_readiness::{Outcome, Reason};
+use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
 use std::io;
@@ -59,7 +59,7 @@ struct FilesystemRo {
 }
 
 impl Check for FilesystemRo {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         let watch = Arc::clone(&self.watch);
         Box::pin(async {
             self.thread.run(move || watch.look()).await.unwrap_or_else(|why| Outcome::Fail(why.into()))

@@ -14,7 +14,7 @@ use crate::options::OptionKey;
 use crate::url::HttpUrl;
 use answer::{MaxAge, judge};
 use deployed::{Absence, COMES_WITHIN, Deployed};
-use nodegate_readiness::{Outcome, Reason};
+use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use rustix::system::sysinfo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ struct KubeProxy {
 }
 
 impl Check for KubeProxy {
-    fn run(&self) -> Run<'_> {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             let contact = Contact { was_open: &self.was_open, made: true };
             let reply = self.healthz.reply().await;

@@ -18,7 +18,7 @@ use dns::Question;
 use futures::future::{join, join_all};
 use gateway::Silent;
 use netlink::Netlink;
-use nodegate_readiness::{Outcome, Reason};
+use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use resolv_conf::Nameserver;
 use routes::DefaultRoute;
 use settings::{Families, Gateways, Nameservers};
@@ -53,7 +53,7 @@ struct Network {
     question: Question,
     nameservers: Nameservers,
     gateways: Gateways,
-    counted: [bool; 2],
+    counted: Families,
     patience: Duration,
     files: DedicatedThread,
     families: [Family; 2],
@@ -69,6 +69,14 @@ struct Family {
     thread: DedicatedThread,
 }
 
+/// What became of a family's way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Some nodes have none, by design.
+    None,
+    Works,
+}
+
 /// What the host's files say.
 struct Files {
     nameservers: io::Result<Vec<Nameserver>>,
@@ -76,17 +84,18 @@ struct Files {
 }
 
 impl Check for Network {
-    fn run(&self) -> Run<'_> {
-        Box::pin(async {
+    fn run(&self, node: AddressFamilies) -> Run<'_> {
+        Box::pin(async move {
             let host = self.host.clone();
             let files = match self.files.run(move || Files::read(&host)).await {
                 Ok(files) => files,
                 Err(error) => return Outcome::Fail(error.into()),
             };
             let until = Instant::now() + self.patience;
-            let (dns, gateways) =
-                join(self.ask_nameservers(files.nameservers, until), self.ask_gateways(files.routes, until))
-                    .await;
+            let counted = self.counted.counted(node);
+            let dns = self.ask_nameservers(files.nameservers, counted, until);
+            let gateways = self.ask_gateways(files.routes, counted, until);
+            let (dns, gateways) = join(dns, gateways).await;
             Reason::join([gateways, dns].into_iter().filter_map(Result::err), "; ").into()
         })
     }
@@ -104,7 +113,7 @@ impl Network {
             question: context.options.get(NAME.name()).unwrap_or_default(),
             nameservers: context.options.get(NAMESERVERS.name()).unwrap_or_default(),
             gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
-            counted: context.options.get::<Families>(FAMILIES.name()).unwrap_or_default().counted(),
+            counted: context.options.get(FAMILIES.name()).unwrap_or_default(),
             patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
             files: DedicatedThread::new("network"),
             families: [family("IPv4"), family("IPv6")],
@@ -112,9 +121,12 @@ impl Network {
         }
     }
 
+    /// Those of a family that does not count are asked, too: one that answers resolves names, whatever the Node's addresses
+    /// are. One that does not is held against nobody, unless there is no other.
     async fn ask_nameservers(
         &self,
         found: io::Result<Vec<Nameserver>>,
+        counted: AddressFamilies,
         until: Instant,
     ) -> Result<(), Reason> {
         if self.nameservers == Nameservers::Off {
@@ -128,9 +140,15 @@ impl Network {
             let why = self.ask_nameserver(nameserver, until).await.err()?;
             Some((nameserver.clone(), format!("{nameserver} {why}")))
         });
-        let (silent, reasons): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().flatten().unzip();
+        let mut silent: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        let one_answered = silent.len() < nameservers.len();
+        let counts = |nameserver: &Nameserver| nameserver.is_within_reach(counted);
+        if nameservers.iter().any(counts) {
+            silent.retain(|(nameserver, _)| counts(nameserver));
+        }
+        let (silent, reasons): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
         let reasons = reasons.join(", ");
-        if silent.is_empty() || (silent.len() < nameservers.len() && self.nameservers == Nameservers::Any) {
+        if silent.is_empty() || (one_answered && self.nameservers == Nameservers::Any) {
             self.complain(silent, &reasons);
             return Ok(());
         }
@@ -157,32 +175,42 @@ impl Network {
         *said = silent;
     }
 
+    /// While nobody knows which families count, one that works is enough: the other's route may be left over.
     async fn ask_gateways(
         &self,
         routes: [io::Result<Vec<DefaultRoute>>; 2],
+        counted: AddressFamilies,
         until: Instant,
     ) -> Result<(), Reason> {
         if self.gateways == Gateways::Off {
             return Ok(());
         }
-        let counted = self.families.iter().zip(routes).zip(self.counted).filter(|(_, counted)| *counted);
-        let asked = counted.map(|((family, routes), _)| async move {
+        let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
+        let families = self.families.iter().zip(routes).zip(counts).filter(|(_, counts)| *counts);
+        let asked = families.map(|((family, routes), _)| async move {
             let routes = routes.map_err(|error| format!("{} routes: {error}", family.name))?;
             family.ask(routes, until).await
         });
-        let silent: Vec<String> = join_all(asked).await.into_iter().filter_map(Result::err).collect();
-        if silent.is_empty() { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
+        let told = join_all(asked).await;
+        let one_works = told.contains(&Ok(Way::Works));
+        let silent: Vec<String> = told.into_iter().filter_map(Result::err).collect();
+        let enough = silent.is_empty() || (counted.is_empty() && one_works);
+        if enough { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
     }
 }
 
 impl Family {
     /// Passes when one of the routers in use is there: where there are several of the same rank, the kernel or a routing
     /// daemon leaves a dead one.
-    async fn ask(&self, routes: Vec<DefaultRoute>, until: Instant) -> Result<(), String> {
+    async fn ask(&self, routes: Vec<DefaultRoute>, until: Instant) -> Result<Way, String> {
         if routes.is_empty() {
-            // Some nodes have none, by design. One that had one and lost it is cut off.
+            // A node that had one and lost it is cut off.
             let had_route = self.had_route.load(Ordering::Relaxed);
-            return if had_route { Err(format!("{} default route is gone", self.name)) } else { Ok(()) };
+            return if had_route {
+                Err(format!("{} default route is gone", self.name))
+            } else {
+                Ok(Way::None)
+            };
         }
         self.had_route.store(true, Ordering::Relaxed);
         let routes: Arc<[DefaultRoute]> = routes.into_iter().take(MAX_NEXT_HOPS).collect();
@@ -193,7 +221,7 @@ impl Family {
             let looked = looked.map_err(|why| format!("{} links: {}", self.name, Reason::from(why)))?;
             let silent: Vec<Silent> = looked.into_iter().filter_map(Result::err).collect();
             if silent.len() < routes.len() {
-                return Ok(());
+                return Ok(Way::Works);
             }
             let may_still_answer = silent.iter().any(|silent| matches!(silent, Silent::NoNeighbour(_)));
             if !may_still_answer || Instant::now() >= until {

@@ -1,6 +1,7 @@
 //! The nameservers of the host, from its `/etc/resolv.conf`.
 
 use crate::host_root::{HostRoot, by_descriptor};
+use nodegate_readiness::AddressFamilies;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fmt;
 use std::io::{self, Read};
@@ -62,6 +63,11 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
 }
 
 impl Nameserver {
+    /// Whether a node with addresses of these families has a way to it.
+    pub(super) fn is_within_reach(&self, of: AddressFamilies) -> bool {
+        of.is_empty() || of.contains(self.ip) || self.ip.is_loopback()
+    }
+
     /// Where to ask; `index` finds the number of an interface.
     pub(super) fn address(&self, index: impl FnOnce(&str) -> io::Result<u32>) -> io::Result<SocketAddr> {
         match (self.ip, &self.scope) {
@@ -118,6 +124,21 @@ mod tests {
         assert_eq!(of("nameserver fe80::1%7").address(index).unwrap(), named);
         assert!(of("nameserver fe80::1%eth9").address(index).is_err());
         assert_eq!(of("nameserver 10.0.0.1").address(index).unwrap(), "10.0.0.1:53".parse().unwrap());
+    }
+
+    #[test]
+    fn a_nameserver_is_within_reach_by_a_family_of_the_nodes_or_on_the_node_itself() {
+        let reached = |text: &str, ipv4, ipv6| {
+            parse(format!("nameserver {text}").as_bytes())
+                .remove(0)
+                .is_within_reach(AddressFamilies { ipv4, ipv6 })
+        };
+        for address in ["10.0.0.1", "2001:db8::53", "fe80::1%eth0", "127.0.0.53", "::1"] {
+            assert!(reached(address, true, true) && reached(address, false, false), "{address}");
+            let is_loopback = ["127.0.0.53", "::1"].contains(&address);
+            assert_eq!(reached(address, false, true), is_loopback || address.contains(':'), "{address}");
+            assert_eq!(reached(address, true, false), is_loopback || address.contains('.'), "{address}");
+        }
     }
 
     #[test]

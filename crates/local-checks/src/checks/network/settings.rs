@@ -1,5 +1,6 @@
 //! What can be set on the check.
 
+use nodegate_readiness::AddressFamilies;
 use std::str::FromStr;
 
 /// Which nameservers have to answer.
@@ -25,19 +26,26 @@ pub(super) enum Gateways {
     Off,
 }
 
-/// The families whose default routes count.
+/// The families that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Families {
+    /// Those of the Node's addresses: by others nobody sends it anything.
     #[default]
+    Auto,
     Both,
     Ipv4,
     Ipv6,
 }
 
 impl Families {
-    /// Whether those of IPv4, then whether those of IPv6.
-    pub(super) fn counted(self) -> [bool; 2] {
-        [self != Self::Ipv6, self != Self::Ipv4]
+    /// Those that count on a node with addresses of these families; none if that is not known.
+    pub(super) fn counted(self, node: AddressFamilies) -> AddressFamilies {
+        match self {
+            Self::Auto => node,
+            Self::Both => AddressFamilies { ipv4: true, ipv6: true },
+            Self::Ipv4 => AddressFamilies { ipv4: true, ipv6: false },
+            Self::Ipv6 => AddressFamilies { ipv4: false, ipv6: true },
+        }
     }
 }
 
@@ -71,10 +79,11 @@ impl FromStr for Families {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
+            "auto" => Ok(Self::Auto),
             "both" => Ok(Self::Both),
             "ipv4" => Ok(Self::Ipv4),
             "ipv6" => Ok(Self::Ipv6),
-            _ => Err("takes both, ipv4 or ipv6"),
+            _ => Err("takes auto, both, ipv4 or ipv6"),
         }
     }
 }

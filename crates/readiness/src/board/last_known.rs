@@ -1,0 +1,45 @@
+//! What the last known facts say while the cache is stale: nobody should take a guess for the truth.
+
+use super::{Board, why};
+use crate::check::{CheckId, Source, Verdict};
+use crate::facts::Node;
+use crate::moment::Moment;
+use crate::query::CheckRef;
+use crate::reason::Reason;
+use serde::{Deserialize, Serialize};
+
+/// What would be said of the node if its last known facts were still true.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastKnown {
+    /// The verdict of those default checks that answer from memory.
+    pub verdict: Verdict,
+    /// Why, unless it is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+impl LastKnown {
+    /// Whether an answer with this verdict is one that only staleness allows.
+    pub fn is_overruled_by(&self, verdict: Verdict) -> bool {
+        verdict < self.verdict
+    }
+}
+
+impl Board {
+    /// What the last known facts say; `None` while the cache is fresh, and if nothing was ever known.
+    pub fn last_known(&self, now: Moment) -> Option<LastKnown> {
+        if !self.freshness(now).stale {
+            return None;
+        }
+        let published = self.published.load();
+        let from_memory = |id: &CheckId| !matches!(self.catalog.source(*id), Source::Local(_));
+        let report =
+            |id| published.state.report(&CheckRef::Known(id), &self.catalog, &self.policy, false, now);
+        let reports: Vec<_> = self.default_checks().filter(from_memory).map(report).collect();
+        if published.state.node == Node::Unknown || reports.is_empty() {
+            return None;
+        }
+        let (verdict, reason) = why(&reports);
+        Some(LastKnown { verdict, reason: (verdict != Verdict::Ready).then_some(reason) })
+    }
+}

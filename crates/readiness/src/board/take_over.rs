@@ -1,0 +1,61 @@
+//! What was known before the start: the facts of the agent before this one, or its own from before a crash.
+
+use super::Board;
+use crate::facts::Node;
+use crate::memory::{LastFacts, ServiceStatus};
+use crate::moment::Moment;
+use std::time::{Duration, SystemTime};
+
+/// How old the facts were that were taken over, and when that was. Nothing that they say is fresh: this agent has no proof.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TakenOver {
+    age: Duration,
+    at: Moment,
+}
+
+impl TakenOver {
+    pub(super) fn age(&self, now: Moment) -> Duration {
+        self.age.saturating_add(now.since(self.at))
+    }
+}
+
+impl Board {
+    /// Takes over what was last known, if nothing is known yet; says whether it did.
+    pub fn take_over(&self, last: LastFacts, now: Moment, wall: SystemTime) -> bool {
+        let mut taken = false;
+        self.change(now, wall, |state| {
+            let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
+            if !knows_nothing || self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
+                return false;
+            }
+            state.node = last.node;
+            for (name, facts) in last.services {
+                let index = self.catalog.services().position(|service| *service == name);
+                if let Some(slot @ None) = index.and_then(|index| state.services.get_mut(index)) {
+                    *slot = Some(facts);
+                }
+            }
+            taken = true;
+            true
+        });
+        taken
+    }
+
+    /// Whether all that is known is what was taken over.
+    pub fn has_only_taken_over(&self) -> bool {
+        self.last_proof().is_none() && self.taken_over.get().is_some()
+    }
+
+    /// What is known of the watched Services.
+    pub fn services_known(&self) -> Vec<ServiceStatus> {
+        let published = self.published.load();
+        let services = self.catalog.services().zip(&published.state.services);
+        let known = services.filter_map(|(name, facts)| {
+            Some(ServiceStatus {
+                service: name.to_string(),
+                local_endpoints: facts.as_ref()?.local_endpoints,
+            })
+        });
+        known.collect()
+    }
+}

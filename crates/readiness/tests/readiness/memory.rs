@@ -1,0 +1,209 @@
+//! What an agent takes over from the one before it.
+
+use crate::board::{Story, at, node};
+use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{LastFacts, Memory, Node, OnStale, Policy, ServiceFacts};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime};
+
+/// A day after the epoch.
+const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+
+fn wall(seconds: u64) -> SystemTime {
+    WALL + Duration::from_hours(24) + Duration::from_secs(seconds)
+}
+
+/// An agent that has heard of a cordoned node at second 1, and nothing since.
+fn predecessor() -> Story {
+    let story = Story::ready();
+    story.board.set_node(node(true), at(1), WALL);
+    story.board.prove(at(1));
+    story
+}
+
+/// What its successor reads in `/status.json`.
+fn told(story: &Story, second: u64) -> Memory {
+    let status = Status::read(&story.board, "1.2.3", at(second));
+    Memory::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
+}
+
+fn successor(on_stale: OnStale, last: LastFacts) -> Story {
+    let story = Story::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
+    assert!(story.board.take_over(last, at(1), WALL));
+    story.board.open(at(1), WALL);
+    story
+}
+
+fn doubt(story: &Story, second: u64) -> String {
+    Status::read(&story.board, "1.2.3", at(second)).doubt().unwrap()
+}
+
+#[test]
+fn what_was_known_is_stale_and_means_what_the_setting_says() {
+    let last = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    assert_eq!((last.age, &last.node), (Duration::from_mins(1), &node(true)));
+    for (on_stale, status) in [(OnStale::Ready, 200), (OnStale::KeepDrain, 503), (OnStale::NotReady, 503)] {
+        let story = successor(on_stale, last.clone());
+        assert_eq!(story.ask("", 1).status, status, "{on_stale}");
+        assert!(story.text("", 1).contains(r#""stale":true"#));
+        assert_eq!(story.ask("", 1).fails_open, on_stale == OnStale::Ready, "{on_stale}");
+        let known = "the API server was last heard 3 min ago, by the agent before this one; before that the node was \
+                     Draining: cordoned (Unschedulable); the answer ";
+        assert!(doubt(&story, 121).starts_with(known), "{}", doubt(&story, 121));
+        assert_eq!(story.verdicts(), []);
+    }
+}
+
+/// A chain of agents that are replaced in an outage.
+#[test]
+fn what_was_taken_over_is_handed_on_with_its_date() {
+    let first = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let second = successor(OnStale::KeepDrain, first);
+    let last = told(&second, 101).last_facts("n1", wall(0)).unwrap().unwrap();
+    assert_eq!((last.age, last.node), (Duration::from_secs(160), node(true)));
+}
+
+#[test]
+fn what_is_heard_beats_what_was_taken_over() {
+    let last = || told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
+    let story = successor(OnStale::KeepDrain, last());
+    story.board.set_node(node(false), at(2), WALL);
+    assert!(story.text("", 2).contains(r#""stale":true"#), "no proof yet");
+    story.board.prove(at(2));
+    assert_eq!(story.ask("", 2).status, 200);
+    let status = Status::read(&story.board, "1.2.3", at(3));
+    assert_eq!((status.cache.age_ms, status.cache.taken_over), (Some(1000), false));
+    assert!(!story.board.take_over(last(), at(3), WALL), "something is known");
+    assert_eq!(story.ask("", 3).status, 200);
+    // Heard of in the moment in which it was to be taken over.
+    let heard = Story::begin(Policy::default(), &["node_ready"]);
+    heard.board.set_node(Node::Absent, at(1), WALL);
+    assert!(!heard.board.take_over(last(), at(1), WALL));
+}
+
+#[test]
+fn who_knows_nothing_hands_nothing_on() {
+    let blank = Story::begin(Policy::default(), &["node_ready"]);
+    assert!(!Memory::of(&blank.board, at(1)).knows_something());
+    assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
+    let gone = Story::ready();
+    gone.board.set_node(Node::Absent, at(0), WALL);
+    let last = told(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
+    let story = successor(OnStale::Ready, last);
+    assert!(
+        doubt(&story, 1).contains("NotReady: the cluster has no Node of this name"),
+        "{}",
+        doubt(&story, 1)
+    );
+}
+
+/// As it is written to a file.
+fn written() -> Value {
+    serde_json::to_value(Memory::of(&predecessor().board, at(61)).written_at(wall(0))).unwrap()
+}
+
+fn read(value: &Value, second: u64) -> Result<Option<LastFacts>, Unusable> {
+    Memory::parse(value.to_string().as_bytes())?.last_facts("n1", wall(second))
+}
+
+#[test]
+fn a_file_grows_older() {
+    let age = |second| read(&written(), second).unwrap().unwrap().age;
+    assert_eq!(age(0), Duration::from_mins(1));
+    assert_eq!(age(3600), Duration::from_mins(61));
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused() {
+    let with = |key: &str, value: Value| {
+        let mut file = written();
+        file[key] = value;
+        file
+    };
+    assert_eq!(read(&with("node", json!("n2")), 0), Err(Unusable::OtherNode("n2".to_owned())));
+    assert_eq!(
+        read(&with("facts_format", json!(FACTS_FORMAT + 1)), 0),
+        Err(Unusable::OtherFormat(FACTS_FORMAT + 1))
+    );
+    assert_eq!(read(&with("facts_format", json!(null)), 0), Err(Unusable::Older));
+    assert!(matches!(read(&with("facts", json!({"taints": 7})), 0), Err(Unusable::Foreign { .. })));
+    assert!(matches!(read(&with("services", json!("x")), 0), Err(Unusable::Foreign { .. })));
+    for garbage in ["", "{", "[]", "7", "null", "\u{0}", "{\"facts_format\":1}", "{\"facts_format\":\"1\"}"] {
+        assert!(matches!(Memory::parse(garbage.as_bytes()), Err(Unusable::Foreign { .. })), "{garbage:?}");
+    }
+    assert_eq!(Memory::parse(b"{\"node\":\"n1\",\"facts\":{}}"), Err(Unusable::Older));
+    let day = json!(24 * 3600 * 1000);
+    assert!(read(&with("written_at_unix_ms", day.clone()), 0).is_ok());
+    let ahead = |minutes: u64| json!((24 * 60 + minutes) * 60_000);
+    assert_eq!(read(&with("written_at_unix_ms", ahead(5)), 0).unwrap().unwrap().age, Duration::from_mins(1));
+    let refused = read(&with("written_at_unix_ms", ahead(125)), 0).unwrap_err();
+    assert_eq!(refused.to_string(), "it was written 2 h in the future");
+    for extreme in [0, u64::MAX] {
+        let mut file = with("cache", json!({"age_ms": u64::MAX}));
+        file["written_at_unix_ms"] = extreme.into();
+        let _ = read(&file, 0);
+    }
+}
+
+/// If this fails, another agent could misread what this one hands on, or cannot read it: then `FACTS_FORMAT` is to grow.
+#[test]
+fn the_form_is_the_one_that_its_number_names() {
+    let expected = json!({
+        "written_at_unix_ms": 24 * 3600 * 1000,
+        "node": "n1",
+        "facts_format": 1,
+        "cache": {"age_ms": 60_000},
+        "node_exists": true,
+        "facts": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "unschedulable": true,
+            "deleting": false,
+            "taints": [],
+            "labels": [],
+            "address_families": {"ipv4": false, "ipv6": false},
+        },
+    });
+    assert_eq!(written(), expected);
+    assert!(read(&expected, 0).unwrap().is_some());
+}
+
+proptest! {
+    /// Whatever a disk has made of a file: it is read or refused.
+    #[test]
+    fn nothing_that_was_garbled_does_harm(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = serde_json::to_vec(&written()).unwrap();
+        let place = at.index(bytes.len());
+        bytes[place] = byte;
+        bytes.truncate(cut.index(bytes.len() + 1));
+        if let Ok(memory) = Memory::parse(&bytes) {
+            let _ = memory.last_facts("n1", wall(0));
+        }
+    }
+}
+
+#[test]
+fn services_are_taken_over_by_their_names() {
+    let board = |services: &[&str]| {
+        use nodegate_readiness::{Board, Catalog};
+        let services = services.iter().map(|name| name.parse().unwrap()).collect();
+        let catalog = Catalog::default().with_services(services);
+        let default = [catalog.find("node_ready").unwrap()];
+        Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}))
+    };
+    let before = board(&["a/none", "a/two", "a/unheard"]);
+    before.set_node(node(false), at(0), WALL);
+    before.prove(at(0));
+    before.set_service(0, &ServiceFacts { local_endpoints: 0 }, at(0), WALL);
+    before.set_service(1, &ServiceFacts { local_endpoints: 2 }, at(0), WALL);
+    let json = serde_json::to_vec(&Memory::of(&before, at(1))).unwrap();
+    let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
+    assert!(after.take_over(
+        Memory::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
+        at(1),
+        WALL
+    ));
+    let count = |name| after.local_endpoints("a", name, at(1)).unwrap();
+    assert_eq!(["new", "two", "unheard", "none"].map(count), [1, 2, 1, 0]);
+}
