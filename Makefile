@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults lb-test haproxy-test haproxy-matrix prometheus-test soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults lb-test haproxy-test haproxy-matrix prometheus-test simulate soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ haproxy-matrix: ## The same against every HAProxy that Debian's suites have, fro
 
 prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
 	@cargo test --quiet --locked --test documents -- --nocapture prometheus::story
+
+simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
+	@cargo build --quiet --locked --profile quick -p nodegate-simulation --bin simulate
+	@exec "$${CARGO_TARGET_DIR:-target}/quick/simulate"
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate

@@ -9,6 +9,7 @@ use nodegate_server::{AllowFrom, Limits};
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// For how long a start or an end may be put off.
@@ -119,6 +120,11 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
     pub(crate) on_stale: OnStale,
 
+    /// Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API
+    /// server answers still knows it. The directory must be there, be writable, and be no other agent's
+    #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+
     /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
@@ -137,9 +143,15 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_DEFAULT_CHECKS", value_name = "LIST", default_value = NODE_READY)]
     pub(crate) default_checks: String,
 
-    /// The local checks that run from the start; others start when a request first names them
+    /// The local checks that run from the start, and whose failures the alerts tell of; others start when a request first
+    /// names them, if --on-demand allows it
     #[arg(long, env = "NODEGATE_CHECKS", value_name = "LIST")]
     pub(crate) checks: Option<String>,
+
+    /// Which other local checks a request may start by naming them: all, none or a list. Those that it may not start fail
+    /// with "Not enabled"
+    #[arg(long, env = "NODEGATE_ON_DEMAND", value_name = "all|none|LIST", default_value = "all")]
+    pub(crate) on_demand: String,
 
     /// How a local check runs: NAME:key=value,… with interval, timeout, rise, fall and what else the check has; may be
     /// repeated, and the environment variable takes several separated by ";"

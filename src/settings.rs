@@ -1,6 +1,7 @@
 //! Settings that depend on each other, and what the parts of the agent are told.
 
 use crate::args::Args;
+use crate::memory::StateFile;
 use crate::ports::PortSettings;
 use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
@@ -20,11 +21,11 @@ pub(crate) struct Settings {
     pub(crate) node_name: Option<String>,
     pub(crate) ports: PortSettings,
     pub(crate) startup_grace: Duration,
+    pub(crate) state_file: Option<StateFile>,
     pub(crate) policy: Policy,
     pub(crate) local_checks: LocalChecks,
     pub(crate) catalog: Catalog,
     pub(crate) default_checks: Vec<CheckId>,
-    pub(crate) eager_checks: Vec<CheckId>,
 }
 
 impl Settings {
@@ -41,12 +42,10 @@ impl Settings {
         let catalog = Catalog::new(local_checks.for_catalog()).with_services(services);
         let default_checks = checks(&args.default_checks, &catalog, |_| true).and_then(at_least_one);
         let default_checks = wrong.sound("default-checks", &args.default_checks, default_checks);
-        let eager_checks = args.checks.unwrap_or_default();
-        let eager_checks = wrong.sound(
-            "checks",
-            &eager_checks,
-            checks(&eager_checks, &catalog, |id| catalog.local(id).is_some()),
-        );
+        let named = args.checks.unwrap_or_default();
+        let at_start = wrong.sound("checks", &named, local_checks_of(&named, &catalog));
+        let on_demand = wrong.sound("on-demand", &args.on_demand, on_demand(&args.on_demand, &catalog));
+        let catalog = beginning(catalog, at_start, &default_checks, &on_demand);
         let policy = Policy {
             stale_after: args.stale_after,
             on_stale: args.on_stale,
@@ -57,26 +56,28 @@ impl Settings {
             node_name: args.node_name,
             ports,
             startup_grace: args.startup_grace,
+            state_file: args.state_dir.as_deref().map(StateFile::in_directory),
             policy,
             local_checks,
             default_checks,
-            eager_checks,
             catalog,
         }
     }
+}
 
-    /// The local checks that run from the start: those asked for, and those that every plain request needs.
-    pub(crate) fn always_running(&self) -> Vec<CheckId> {
-        let mut ids: Vec<CheckId> = self.eager_checks.clone();
-        ids.extend(self.default_checks.iter().filter(|id| self.catalog.local(**id).is_some()));
-        // A Service's answer says whether kube-proxy works.
-        if self.catalog.services().next().is_some() {
-            ids.extend(self.catalog.find(KUBE_PROXY));
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+/// Beside those asked for, the checks that every plain request needs run from the start.
+fn beginning(
+    catalog: Catalog,
+    mut at_start: Vec<CheckId>,
+    default_checks: &[CheckId],
+    on_demand: &[CheckId],
+) -> Catalog {
+    at_start.extend(default_checks);
+    // A Service's answer says whether kube-proxy works.
+    if catalog.services().next().is_some() {
+        at_start.extend(catalog.find(KUBE_PROXY));
     }
+    catalog.beginning(&at_start, on_demand)
 }
 
 /// Ports are shared so that a new agent can take over, so on one that two listeners have half of the requests would come to
@@ -129,6 +130,20 @@ fn own_checks(args: &Args, wrong: &mut Mistakes) -> OwnChecks {
         wrong.sound("tcp-check", text, own.add_tcp(text));
     }
     own
+}
+
+/// Which checks a request may begin.
+fn on_demand(text: &str, catalog: &Catalog) -> Result<Vec<CheckId>, String> {
+    match text.trim() {
+        "all" => Ok(catalog.local_ids().collect()),
+        "none" => Ok(Vec::new()),
+        list => local_checks_of(list, catalog)
+            .map_err(|bad| format!("takes all, none or a list of checks; {bad}")),
+    }
+}
+
+fn local_checks_of(list: &str, catalog: &Catalog) -> Result<Vec<CheckId>, String> {
+    checks(list, catalog, |id| catalog.local(id).is_some())
 }
 
 /// A list of checks that exist and are of the right kind.

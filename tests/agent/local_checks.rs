@@ -57,8 +57,9 @@ fn each_check_answers_in_json() {
     eprintln!("{}", reply.body);
     let expected = r#"{"status":"not-ready","checks":[{"name":"kubelet","passed":true,"duration_ms":0},{"name":"http:web","passed":true,"duration_ms":0},{"name":"tcp:db","passed":true,"duration_ms":0},{"name":"okd_router_1936","passed":false,"reason":"ConnectionRefused","duration_ms":0},{"name":"http:none","passed":false,"reason":"Unknown check: http:none","duration_ms":0}],"total_duration_ms":0}"#;
     assert_eq!(without_times(&reply.body).trim_end(), expected);
-    assert_eq!(agent.metric(r#"nodegate_check_passed{check="http:web"}"#), Some(1.0));
-    assert_eq!(agent.metric(r#"nodegate_check_passed{check="okd_router_1936"}"#), Some(0.0));
+    let asked_for = |name: &str| format!(r#"nodegate_check_passed{{check="{name}",configured="false"}}"#);
+    assert_eq!(agent.metric(&asked_for("http:web")), Some(1.0));
+    assert_eq!(agent.metric(&asked_for("okd_router_1936")), Some(0.0));
 }
 
 #[test]
@@ -95,7 +96,9 @@ fn checks_named_at_the_start_run_from_the_start() {
     let eager = Agent::alone(&[format!("--http-check=web={url}"), "--checks=http:web".to_owned()]);
     until("a run that nobody asked for", || (stub.asked() > 0).then_some(()));
     until("its result", || {
-        eager.metric(r#"nodegate_check_passed{check="http:web"}"#).filter(|value| *value > 0.5)
+        eager
+            .metric(r#"nodegate_check_passed{check="http:web",configured="true"}"#)
+            .filter(|value| *value > 0.5)
     });
 
     let by_default = Agent::alone(&[
@@ -108,6 +111,38 @@ fn checks_named_at_the_start_run_from_the_start() {
     stub.now(answer("500 Internal Server Error", ""));
     by_default.wait_for("not ready", |reply| reply.json()["checks"][1]["reason"] == "HTTP 500");
     assert_eq!(by_default.get("/nodecheck").body.trim(), "Down");
+}
+
+#[test]
+fn a_request_begins_no_check_that_it_may_not() {
+    let stub = healthy();
+    let web = format!("--http-check=web={}", stub.url("/"));
+    let refused = |agent: &Agent, names: &[&str]| {
+        let reply = agent.get(&format!("/health?check={}", names.join(",")));
+        let checks = names.iter().map(|name| {
+            format!(r#"{{"name":"{name}","passed":false,"reason":"Not enabled: {name}","duration_ms":0}}"#)
+        });
+        let checks = checks.collect::<Vec<_>>().join(",");
+        let expected = format!(r#"{{"status":"not-ready","checks":[{checks}],"total_duration_ms":0}}"#);
+        assert_eq!((reply.status, reply.body.trim_end()), (503, &*expected));
+        let metrics = agent.get("/metrics").body;
+        assert!(names.iter().all(|name| !metrics.contains(&format!("check=\"{name}\""))), "{metrics}");
+    };
+    let none = Agent::alone(&[web.as_str(), "--on-demand=none"]);
+    refused(&none, &["http:web", "kubelet", "network"]);
+    assert_eq!(none.get("/health?check=node_ready,custom_conditions").status, 200, "from memory, always");
+    refused(&none, &["http:web"]);
+    assert_eq!(stub.asked(), 0);
+
+    let own = Agent::alone(&[web.as_str(), "--on-demand=http:web"]);
+    own.wait_passes("http:web");
+    refused(&own, &["kubelet"]);
+
+    let configured =
+        Agent::alone(&[web.as_str(), "--on-demand=none", "--default-checks=node_ready,http:web"]);
+    configured.wait_passes("http:web");
+    assert_eq!(configured.health().status, 200);
+    refused(&configured, &["kubelet"]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod disk_pressure;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
+mod memory;
 mod network;
 mod page;
 mod services;

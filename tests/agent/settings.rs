@@ -54,6 +54,8 @@ fn every_bad_value_is_named() {
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
         ("--checks", "NODEGATE_CHECKS", "bogus", "okd_router_1936"),
         ("--checks", "NODEGATE_CHECKS", "node_ready", "answers from memory"),
+        ("--on-demand", "NODEGATE_ON_DEMAND", "some", "takes all, none or a list of checks"),
+        ("--on-demand", "NODEGATE_ON_DEMAND", "kubelet,node_ready", "answers from memory"),
         ("--host-root", "NODEGATE_HOST_ROOT", "host", "begins with /"),
         ("--http-check", "NODEGATE_HTTP_CHECK", "nginx", "nginx=http://127.0.0.1:10254/healthz"),
         ("--http-check", "NODEGATE_HTTP_CHECK", "nginx=https://127.0.0.1/", "no TLS"),

@@ -17,6 +17,7 @@ use crate::net::tls::{Tls, TlsError};
 use crate::server::{Server, Servers};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
+use crate::wire::release::Release;
 
 /// The simulator could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,7 @@ pub struct Builder {
     bookmark_interval: Duration,
     lifecycle: bool,
     anonymous: Option<bool>,
+    release: Release,
 }
 
 impl Default for Builder {
@@ -57,6 +59,7 @@ impl Default for Builder {
             bookmark_interval: Duration::from_mins(1),
             lifecycle: true,
             anonymous: None,
+            release: Release::default(),
         }
     }
 }
@@ -161,6 +164,13 @@ impl Builder {
         self
     }
 
+    /// Which release of Kubernetes it plays (the newest that is known).
+    #[must_use]
+    pub fn release(mut self, release: Release) -> Self {
+        self.release = release;
+        self
+    }
+
     /// Starts the simulator on the current tokio runtime.
     #[allow(clippy::unused_async, reason = "it spawns tasks, so only a runtime can run it")]
     pub async fn start(self) -> Result<Sim, StartError> {
@@ -190,8 +200,12 @@ impl Builder {
 
     fn api(&self) -> Arc<Api> {
         let anonymous = self.anonymous.unwrap_or(self.tls);
-        let settings =
-            Settings { bookmark_interval: self.bookmark_interval, anonymous, lifecycle: self.lifecycle };
+        let settings = Settings {
+            bookmark_interval: self.bookmark_interval,
+            anonymous,
+            lifecycle: self.lifecycle,
+            release: self.release,
+        };
         Arc::new(Api::new(Arc::new(Store::new()), settings))
     }
 

@@ -46,4 +46,5 @@ pub use server::Server;
 pub use sim::Sim;
 pub use store::Backup;
 pub use store::status::Status;
-pub use wire::reply::{Body as ResponseBody, Cut};
+pub use wire::release::{Release, UnknownRelease};
+pub use wire::reply::{Body as ResponseBody, Cut, GoAway};

@@ -9,20 +9,42 @@ use std::time::Duration;
 
 use clap::Parser;
 use jiff::SignedDuration;
-use nodegate_kube_sim::{ADMIN_TOKEN, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Effect, Release, Server, Sim};
 use serde_json::json;
 
 /// A simulated Kubernetes API that kubectl and client libraries take for a real one.
 ///
-/// When it is ready it writes one line of JSON to stdout: the URL of the API, that of what a test asks it besides
-/// (`GET /counters`, `POST /counters/reset`, `POST /nodes/<name>/cordon`, `POST /nodes/<name>/uncordon`), the
-/// administrator's token and the kubeconfig's path.
+/// When it is ready it writes one line of JSON to stdout: the URL of the API (and of each API
+/// server), that of what a test asks it besides, the administrator's token and the kubeconfig's
+/// path.
+///
+/// What a test asks it besides: `GET /counters`, and POST of
+///
+///   /counters/reset
+///   /nodes/<name>/cordon, /nodes/<name>/uncordon
+///   /servers/<n>/etcd/cut[/<resource>…]: that API server is cut off from etcd; 0 is the first
+///   /servers/<n>/etcd/lose-streams[/<resource>…]: its caches stand still, while etcd answers it
+///   /servers/<n>/etcd/mend, /servers/<n>/kill, /servers/<n>/restart
+///   /etcd/back-up, /etcd/restore: etcd goes back to the last copy
+///   /faults/<code>[/<Retry-After>]: every request is answered so (429/5); /faults/clear
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, verbatim_doc_comment)]
 struct Arguments {
     /// Serve HTTPS with a CA of its own (HTTP/2 and HTTP/1.1).
     #[arg(long)]
     tls: bool,
+
+    /// How many API servers share one etcd.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    servers: u8,
+
+    /// The release of Kubernetes that is played, 1.27 to 1.36.
+    #[arg(long, default_value_t)]
+    release: Release,
+
+    /// The chance that a request over HTTP/2 ends with a GOAWAY, 0 to 1, as kube-apiserver has it.
+    #[arg(long, default_value_t = 0.0)]
+    goaway_chance: f64,
 
     /// Names of the nodes, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "node-1")]
@@ -45,13 +67,18 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let builder = Sim::builder().tls(arguments.tls).nodes(&arguments.nodes).kubelets(arguments.kubelets);
+    let builder = builder.servers(arguments.servers.into()).release(arguments.release);
     let sim = builder.lease_interval(Duration::try_from(arguments.lease_interval)?).start().await?;
+    if arguments.goaway_chance > 0.0 {
+        sim.faults().add(Effect::GoAway.everywhere().probability(arguments.goaway_chance));
+    }
     let control = control::open(sim.clone()).await?;
     if let Some(path) = &arguments.kubeconfig_out {
         sim.write_kubeconfig(path)?;
     }
+    let urls: Vec<String> = sim.servers().iter().map(Server::url).collect();
     let ready = json!({
-        "url": sim.url(), "control": format!("http://{control}"), "token": ADMIN_TOKEN,
+        "url": sim.url(), "servers": urls, "control": format!("http://{control}"), "token": ADMIN_TOKEN,
         "kubeconfig": arguments.kubeconfig_out, "pid": std::process::id(),
     });
     let mut stdout = std::io::stdout();

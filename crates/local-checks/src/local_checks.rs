@@ -7,8 +7,8 @@ use crate::own::OwnChecks;
 use crate::registry;
 use crate::settings::CheckSettings;
 use crate::timing::Timing;
-use nodegate_readiness::LocalCheck;
 use nodegate_readiness::board::IDLE;
+use nodegate_readiness::{Begins, LocalCheck};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +63,11 @@ impl LocalChecks {
 
     /// What the catalog needs to know of them.
     pub fn for_catalog(&self) -> Vec<LocalCheck> {
-        let local = |entry: &Entry| LocalCheck { name: entry.name.clone(), timeout: entry.timing.timeout };
+        let local = |entry: &Entry| LocalCheck {
+            name: entry.name.clone(),
+            timeout: entry.timing.timeout,
+            begins: Begins::default(),
+        };
         self.entries.iter().map(local).collect()
     }
 }

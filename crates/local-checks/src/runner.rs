@@ -3,7 +3,7 @@
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
 use crate::timing::SLACK;
-use nodegate_readiness::{Board, CheckId, Timeline};
+use nodegate_readiness::{Begins, Board, CheckId, Timeline};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,21 +33,23 @@ struct Slot {
 }
 
 impl Runner {
-    /// Starts the `eager` checks on the runtime of `handle`, and prepares the others to be started on use. Checks are
-    /// found in the board's catalog by name; ids that are not local checks are ignored. An eager check never stops, so
-    /// `eager` must hold the local ones among the default checks too: a request without names asks for none by name.
-    pub fn start(
-        checks: &LocalChecks,
-        board: &Arc<Board>,
-        timeline: Timeline,
-        handle: &Handle,
-        eager: &[CheckId],
-    ) -> Self {
+    /// Starts checks on the runtime of `handle` as the board's catalog says, where they are found by name: those that
+    /// begin at the start never stop, others are prepared to be started on use. The local ones among the default checks
+    /// must begin at the start: a request without names asks for none by name.
+    pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
-        let mut slots = Vec::new();
+        let (mut slots, mut eager) = (Vec::new(), Vec::new());
         for id in board.catalog().local_ids() {
+            let idle = match board.catalog().local(id).map(|check| check.begins) {
+                Some(Begins::AtStart) => None,
+                Some(Begins::OnDemand) => Some(checks.idle),
+                Some(Begins::Never) | None => continue,
+            };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
+            if idle.is_none() {
+                eager.push(id);
+            }
             let demand = Arc::new(Demand::default());
             let (tell, results) = watch::channel(());
             slots.push(Slot { id, timeout: entry.timing.timeout, demand: Arc::clone(&demand), results });
@@ -58,14 +60,14 @@ impl Runner {
                 check: Arc::clone(&entry.check),
                 board: Arc::clone(board),
                 timeline,
-                idle: (!eager.contains(&id)).then_some(checks.idle),
+                idle,
                 demand,
                 results: tell,
             };
             tasks.spawn_on(cycle.run(), handle);
         }
         let tasks = handle.spawn(tell_of_ended(tasks)).abort_handle();
-        Self { board: Arc::clone(board), timeline, slots, eager: eager.to_vec(), tasks }
+        Self { board: Arc::clone(board), timeline, slots, eager, tasks }
     }
 
     /// Starts each of these checks that is not running, and resolves when each has a valid result: at once for those

@@ -13,7 +13,7 @@ pub use published::Published;
 use self::published::Rendered;
 use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
-use crate::check::{Catalog, CheckId, CheckReport, Source, Verdict, verdict};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::moment::{AtomicMoment, Moment};
@@ -167,12 +167,14 @@ impl Board {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
 
-    /// The local checks of a query that have no valid result, so that a request must start and await them.
+    /// The local checks of a query that may run and have no valid result, so that a request must start and await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
         let checks = self.checks_of(query).iter().filter_map(|check| match check {
-            CheckRef::Known(id) if self.catalog.local(*id).is_some() => Some(*id),
-            _ => None,
+            CheckRef::Known(id) => {
+                self.catalog.local(*id).filter(|check| check.begins != Begins::Never).map(|_| *id)
+            }
+            CheckRef::Unknown(_) => None,
         });
         checks
             .filter(|id| {

@@ -137,6 +137,20 @@ pub struct LocalCheck {
     pub name: String,
     /// How long one run may take; a request that starts the check waits no longer than that.
     pub timeout: Duration,
+    /// When it begins.
+    pub begins: Begins,
+}
+
+/// When a local check begins to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begins {
+    /// With the program, and it never stops: somebody has configured it.
+    AtStart,
+    /// With a request that names it, for as long as there are such requests.
+    #[default]
+    OnDemand,
+    /// Never.
+    Never,
 }
 
 /// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched Services.
@@ -178,6 +192,26 @@ impl Catalog {
         let check = |service: ServiceName| ServiceCheck { name: format!("service:{service}"), service };
         self.services = services.into_iter().map(check).collect();
         self
+    }
+
+    /// Says which local checks begin at the start, and which of the others may begin on demand; the rest never do.
+    #[must_use]
+    pub fn beginning(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
+        for (id, check) in self.local_ids().zip(&mut self.local) {
+            check.begins = if at_start.contains(&id) {
+                Begins::AtStart
+            } else if on_demand.contains(&id) {
+                Begins::OnDemand
+            } else {
+                Begins::Never
+            };
+        }
+        self
+    }
+
+    /// Whether the check runs because of a setting, whoever asks for it; those from memory always do.
+    pub fn is_configured(&self, id: CheckId) -> bool {
+        self.local(id).is_none_or(|check| check.begins == Begins::AtStart)
     }
 
     /// The watched Services, in the order of their indices.

@@ -26,7 +26,7 @@ pub mod status;
 pub use age::Age;
 pub use answer::{Answer, Reply};
 pub use board::{Board, Freshness, LastKnown, Lookup, Published};
-pub use check::{Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
+pub use check::{Begins, Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
 pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts};

@@ -42,7 +42,15 @@ impl Reason {
 
     /// `Unknown check: <name>`: who asked gets the words back as they came.
     pub fn unknown_check(name: &str) -> Self {
-        let code = "Unknown check";
+        Self::about_name("Unknown check", name)
+    }
+
+    /// `Not enabled: <name>`: there is such a check, and no request may begin it.
+    pub fn not_enabled(name: &str) -> Self {
+        Self::about_name("Not enabled", name)
+    }
+
+    fn about_name(code: &str, name: &str) -> Self {
         Self { text: format!("{code}: {name}"), code: code.len(), named: code.len(), counts: false }
     }
 

@@ -1,6 +1,6 @@
 //! Everything known at one moment, and the reports that follow from it.
 
-use crate::check::{Catalog, CheckId, CheckReport, Outcome, Source};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Source};
 use crate::facts::Node;
 use crate::moment::Moment;
 use crate::query::CheckRef;
@@ -73,6 +73,10 @@ impl State {
             }
             Source::NodeReady => from_memory(policy.node_ready(&self.node, stale)),
             Source::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
+            Source::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
+                let outcome = Outcome::Fail(Reason::not_enabled(catalog.name(id)));
+                CheckReport { stale: false, ..from_memory(outcome) }
+            }
             Source::Local(index) => self.local_report(catalog.name(id), index, now),
         }
     }

@@ -25,7 +25,10 @@ fn drains(agent: &Agent, change: Change, reason: &str) -> (Seen, String) {
 
 #[test]
 fn cordon_and_uncordon() {
-    let lab = Lab::start();
+    cordons(&Lab::start());
+}
+
+pub(crate) fn cordons(lab: &Lab) {
     let agent = lab.ready_agent(&[]);
     let (out, times) = drains(&agent, lab.kubectl.cordon(), "Unschedulable");
     assert_eq!(

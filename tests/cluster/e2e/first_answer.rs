@@ -11,7 +11,10 @@ const PATIENT: &str = "--startup-grace=30s";
 
 #[test]
 fn a_ready_node_is_ready_from_the_first_answer() {
-    let lab = Lab::start();
+    is_ready_at_first(&Lab::start());
+}
+
+pub(crate) fn is_ready_at_first(lab: &Lab) {
     let started = Instant::now();
     let agent = lab.agent(&[PATIENT]);
     let first = agent.health();

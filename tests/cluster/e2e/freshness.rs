@@ -25,7 +25,10 @@ fn recovers(agent: &Agent) -> String {
 
 #[test]
 fn lost_and_found_again() {
-    let lab = Lab::start();
+    loses_and_finds(&Lab::start());
+}
+
+pub(crate) fn loses_and_finds(lab: &Lab) {
     let agent = lab.ready_agent(&[STALE_AFTER]);
     assert_eq!(agent.metric("nodegate_cache_stale"), Some(0.0));
     let lost = Instant::now();

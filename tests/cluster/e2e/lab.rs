@@ -4,6 +4,7 @@ use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
 use super::real::Real;
 use super::watching::Watching as _;
+use nodegate_kube_sim::Release;
 use nodegate_testbed::kubectl;
 use nodegate_testbed::network::proxy::Proxy;
 use nodegate_testbed::{Agent, Cluster, NODE};
@@ -52,8 +53,16 @@ impl Lab {
         Self::assemble(kubectl, agent, directory, None, Some(turn))
     }
 
+    /// A simulated cluster that plays this release of Kubernetes.
+    pub(crate) fn playing(release: Release) -> Self {
+        Self::with(Cluster::with(|builder| builder.kubelets(true).release(release)))
+    }
+
     fn simulated() -> Self {
-        let cluster = Cluster::start();
+        Self::with(Cluster::start())
+    }
+
+    fn with(cluster: Cluster) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let kubectl = Kubectl::new(cluster.admin(), NODE);
         let agent = Kubeconfig::read(&cluster.kubeconfig());

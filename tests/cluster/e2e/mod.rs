@@ -5,6 +5,8 @@
 //! the same tests against a real one: it cordons, taints and labels that node and puts it back after each test. Between
 //! the agent and the API server sits a proxy that plays the network's part, so that no privileges are needed for that.
 //!
+//! `releases` runs the main ones against simulated API servers of older releases, too.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `NODEGATE_E2E_NODE` | the node to work on; set by `make e2e`. Without it no real cluster is touched |
@@ -20,6 +22,7 @@ mod lab;
 mod network;
 mod probes;
 mod real;
+mod releases;
 mod status;
 mod undo;
 mod watching;

@@ -80,7 +80,10 @@ fn a_short_silence_is_no_news() {
 
 #[test]
 fn a_stream_cut_in_the_middle_of_an_event() {
-    let lab = Lab::start();
+    is_cut_in_mid_event(&Lab::start());
+}
+
+pub(crate) fn is_cut_in_mid_event(lab: &Lab) {
     let agent = lab.ready_agent(&[]);
     agent.until_so("both watches", watches);
     let before = lab.proxy.accepted();

@@ -142,7 +142,7 @@ pub(crate) fn probe_target_never_answers() -> Row {
     scene.fault(|_| stub.now(Act::Hang));
     scene.notices(hangs, Duration::from_secs(2));
     scene.logged_once("local check fails");
-    assert_eq!(scene.agent.metric(r#"nodegate_check_passed{check="http:web"}"#), Some(0.0));
+    assert_eq!(scene.agent.metric(r#"nodegate_check_passed{check="http:web",configured="true"}"#), Some(0.0));
     scene.heal(|_| stub.now(answer("200 OK", "ok")));
     scene.never_stale();
     scene.recovers(FRESH);

@@ -70,7 +70,7 @@ fn offered(words: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_flags_commands_and_values() {
     for (words, offers) in [
-        (&["nodegate", "--on"][..], &["--on-stale"][..]),
+        (&["nodegate", "--on-s"][..], &["--on-stale"][..]),
         (&["nodegate", "st"], &["status"]),
         (&["nodegate", "--on-stale", ""], &["ready", "keep-drain", "not-ready"]),
         (&["nodegate", "--log-format", "j"], &["json"]),

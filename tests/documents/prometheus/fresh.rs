@@ -53,7 +53,9 @@ fn every_name_type_label_and_help_text() {
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
     let args = ["--checks=kubelet", "--stale-after=10m", "--check=kubelet:interval=1h"];
     let agent = cluster.ready_agent(&args);
-    until("the kubelet's check to have run", || agent.metric("nodegate_check_passed{check=\"kubelet\"}"));
+    until("the kubelet's check to have run", || {
+        agent.metric("nodegate_check_passed{check=\"kubelet\",configured=\"true\"}")
+    });
     until("the Lease's watch", || {
         agent.metric("nodegate_watch_events_total{resource=\"leases\",type=\"init\"}")
     });

@@ -18,6 +18,7 @@ fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     all_is_well(&fleet);
     // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
     let well = unix_seconds() + 1;
+    one_request_of_a_stranger(&fleet);
     three_nodes_three_faults(&fleet);
     many_nodes_out(&fleet);
     agent_killed(&mut fleet);
@@ -48,6 +49,14 @@ fn all_is_well(fleet: &Fleet) {
         rules.iter().all(|rule| rule["health"] == "ok").then_some(())
     });
     prometheus.wait("ALERTS", <[_]>::is_empty);
+}
+
+/// Somebody asks the first node once for checks that nobody has configured and that fail there, as they do on a node without
+/// an OpenShift router. They run on, for longer than the alert waits, and page nobody: the story ends with all that fired.
+fn one_request_of_a_stranger(fleet: &Fleet) {
+    assert_eq!(fleet.agents[0].get("/health?check=okd_router_1936,filesystem_ro,tcp:none").status, 503);
+    let failing = format!("nodegate_check_passed{{check=\"okd_router_1936\",node=\"{}\"}} == 0", NODES[0]);
+    fleet.prometheus.wait(&failing, |all| all.len() == 1);
 }
 
 /// The watch of the first goes deaf, the second flaps, and what the third checks fails.

@@ -3,7 +3,7 @@
 
 use super::machine::Machine;
 use super::oracle::{Oracle, Seen};
-use super::truth::{Answer, Kind};
+use nodegate_simulation::truth::{Answer, Kind};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,7 +4,6 @@
 //! `cargo test` plays a quarter of a minute of it, and shows that the oracle finds what is wrong; `make soak` plays an hour.
 
 mod balancers;
-mod events;
 mod machine;
 mod meter;
 mod oracle;
@@ -12,7 +11,6 @@ mod oracle_stories;
 mod outage;
 mod report;
 mod run;
-mod truth;
 
 use crate::setting;
 use nodegate_testbed::programs;

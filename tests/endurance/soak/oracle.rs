@@ -11,7 +11,7 @@
 //!   it is required from the last possible proof + stale-after + 1 s on.
 //! - Healed: the outage goes on, in these terms, until the agent has shown something that was written after the healing.
 
-use super::truth::{Answer, Kind, Truth, stale_answer};
+use nodegate_simulation::truth::{Answer, Kind, Truth, stale_answer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The oracle itself, without an agent: what is right passes, and each way of being wrong is caught.
 
 use super::oracle::{Oracle, Reach, Seen, allowance};
-use super::truth::{Answer, Kind, Ready, Truth, stale_answer};
+use nodegate_simulation::truth::{Answer, Kind, Ready, Truth, stale_answer};
 use std::time::{Duration, Instant};
 
 const STALE_AFTER: Duration = Duration::from_secs(15);

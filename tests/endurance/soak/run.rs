@@ -1,14 +1,14 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
 use super::balancers::{Balancers, Doors};
-use super::events::{Event, Events};
 use super::machine::Machine;
 use super::meter::{self, Reading};
 use super::oracle::{Oracle, allowance};
 use super::outage::{Outage, Site};
 use super::report::{Report, Row};
-use super::truth::Truth;
 use crate::TURNS;
+use nodegate_simulation::events::{Event, Events};
+use nodegate_simulation::truth::Truth;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::Value;
@@ -182,7 +182,7 @@ impl Soak {
         let before = self.version();
         self.truth = event.after(&self.truth);
         self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
-        event.perform(&self.site.cluster.sim);
+        event.perform(&self.site.cluster.sim, NODE);
         self.oracle.lock().unwrap().changed(Instant::now());
         // The API server tells nobody of a write after which all is as it was; the oracle takes each event for a proof.
         assert_ne!(self.version(), before, "{event:?} has changed nothing");

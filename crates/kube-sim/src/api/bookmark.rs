@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
+use crate::wire::release::Release;
 use crate::writes::defaults::blank_status;
 
 /// The API server sends its last bookmark this long before the watch times out.
@@ -20,7 +21,7 @@ pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Optio
 }
 
 /// An empty object that carries only a version (and the mark that initial events are over).
-pub(super) fn object(resource: &'static Resource, version: u64, end: bool) -> Obj {
+pub(super) fn object(resource: &'static Resource, version: u64, end: bool, release: Release) -> Obj {
     let mut value = match resource.plural {
         "nodes" => json!({"spec": {}, "status": blank_status()}),
         "pods" => json!({"spec": {"containers": null}, "status": {}}),
@@ -32,6 +33,9 @@ pub(super) fn object(resource: &'static Resource, version: u64, end: bool) -> Ob
     };
     let meta = meta_mut(&mut value);
     meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+    if release.writes_null_times() {
+        meta.insert("creationTimestamp".to_owned(), Value::Null);
+    }
     if end {
         meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
     }

@@ -1,6 +1,6 @@
 //! What a request is, before anybody answers it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::header::{HeaderMap, HeaderName, USER_AGENT};
 use http::{Method, Request};
@@ -77,6 +77,8 @@ pub(super) struct Operation<'a> {
     pub resource: &'static Resource,
     /// How the answer is to look.
     pub format: Format,
+    /// What the client is to be warned of.
+    pub warnings: Mutex<Vec<String>>,
 }
 
 impl<'a> Operation<'a> {

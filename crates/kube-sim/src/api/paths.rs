@@ -6,36 +6,20 @@ use http::{Method, StatusCode};
 use super::operation::Asked;
 use crate::kubectl::{discovery, openapi};
 use crate::store::status::Status;
+use crate::wire::release::Release;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::Query;
 
-/// `/version`, indented as the real one is.
-const VERSION: &str = r#"{
-  "major": "1",
-  "minor": "36",
-  "emulationMajor": "1",
-  "emulationMinor": "36",
-  "minCompatibilityMajor": "1",
-  "minCompatibilityMinor": "35",
-  "gitVersion": "v1.36.0",
-  "gitCommit": "x",
-  "gitTreeState": "",
-  "buildDate": "2026-01-01T00:00:00Z",
-  "goVersion": "go1.26.10",
-  "compiler": "gc",
-  "platform": "linux/amd64"
-}"#;
-
 /// What is there, if anything.
-pub(super) fn reply(asked: &Asked, path: &str) -> Reply {
+pub(super) fn reply(asked: &Asked, path: &str, release: Release) -> Reply {
     if !matches!(asked.method, Method::GET | Method::HEAD) {
         return reply::status(&Status::method_not_allowed());
     }
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         ["livez" | "readyz" | "healthz", ..] => health(&asked.query, &parts),
-        ["version"] => reply::json(StatusCode::OK, VERSION),
-        [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT)),
+        ["version"] => reply::json(StatusCode::OK, release.document()),
+        [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT), release),
         ["api", version] => resources("", version),
         ["apis", group, version] => resources(group, version),
         ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),

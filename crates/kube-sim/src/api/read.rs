@@ -67,9 +67,12 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<Reply, Status> {
     options::check_list(query)?;
     let selector = options::selector(resource, query)?;
     let source = Source::of(query)?;
-    let (at, mut objects) = match operation.api.etcd.read(resource, query, &source).await? {
-        Some(cache) => (cache.version, cache.list(namespace, &selector)),
-        None => objects(operation.api, resource, namespace, &selector, &source).await?,
+    let cache = operation.api.etcd.read(resource, query, &source).await?;
+    let (at, mut objects) = if let Some(cache) = cache {
+        (cache.version, cache.list(namespace, &selector))
+    } else {
+        caught_up(operation, &source).await;
+        objects(operation.api, resource, namespace, &selector, &source).await?
     };
     // From the cache (resourceVersion=0) lists are never cut: the limit is ignored, as in the API server.
     let limit = query.number("limit").filter(|_| query.text("resourceVersion") != "0").unwrap_or(0);
@@ -82,6 +85,14 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<Reply, Status> {
         next = objects.last().map(|last| (options::make_token(at, &last.key), counted.then_some(remaining)));
     }
     Ok(render_list(operation, at, &objects, next.as_ref()))
+}
+
+/// A consistent list waits for a cache that gets no changes any more, and comes from etcd then.
+async fn caught_up(operation: &Operation<'_>, source: &Source) {
+    let from_cache = operation.api.settings.release.lists_from_cache() && matches!(source, Source::Etcd);
+    if from_cache && let Some(cache) = operation.api.etcd.cache(operation.resource) {
+        let _ = cache.reach(operation.api.store.version()).await;
+    }
 }
 
 /// What the store has, and the version it had that at.

@@ -1,6 +1,6 @@
 //! From a request to its answer: who asks, may they, what is it, who answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,6 +50,9 @@ impl Api {
             count.answered(reply.status().as_u16());
         }
         self.add_headers(&mut reply);
+        if asked.effects.contains(&Effect::GoAway) {
+            reply.extensions_mut().insert(reply::GoAway);
+        }
         faults::body::reply(reply, &asked.effects)
     }
 
@@ -93,7 +96,7 @@ impl Api {
                 if let Some(reply) = self.etcd.health(path).await {
                     return Ok(reply);
                 }
-                Ok(paths::reply(asked, path))
+                Ok(paths::reply(asked, path, self.settings.release))
             }
             Route::Resource(target) => {
                 let ask = Ask::of(target, &asked.kind.verb, &asked.query);
@@ -165,7 +168,8 @@ impl Api {
             return Err(Status::method_not_allowed());
         }
         let format = format::format(asked.header(&ACCEPT))?;
-        let operation = Operation { api: self, asked, target, resource, format };
+        let warnings = Mutex::default();
+        let operation = Operation { api: self, asked, target, resource, format, warnings };
         match asked.kind.verb.as_str() {
             "get" => return read::get(&operation).await,
             "list" => return read::list(&operation).await,

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::faults::etcd::Etcd;
 use crate::faults::requests::Faults;
 use crate::store::Store;
+use crate::wire::release::Release;
 
 /// What the API server is set to.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Settings {
     pub anonymous: bool,
     /// Whether the node lifecycle controller runs.
     pub lifecycle: bool,
+    /// Which release of Kubernetes it plays.
+    pub release: Release,
 }
 
 /// The simulated API server, without its sockets. Clones are other servers on the same etcd.

@@ -38,7 +38,7 @@ const MAX_TIMEOUT: u64 = 31_536_000;
 /// Starts a watch.
 pub(super) async fn watch(operation: &Operation<'_>) -> Result<Reply, Status> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
-    options::check_watch(query)?;
+    options::check_watch(query, api.settings.release)?;
     let mut selector = options::selector(resource, query)?;
     if !operation.target.name.is_empty() {
         selector = selector.named(&operation.target.name);
@@ -73,7 +73,8 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<Reply, Status> {
                 if initial {
                     watch.from = subscription.version;
                 }
-                watch.begin(subscription, initial && watch.bookmarks);
+                let marks_end = initial && watch.bookmarks && api.settings.release.streams_lists();
+                watch.begin(subscription, marks_end);
             }
             Err(oldest) => watch.pending.push_back(Pending::Expired(asked, oldest)),
         }
@@ -260,15 +261,13 @@ impl Watch {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
-        self.bookmarks.then(|| self.line("BOOKMARK", &bookmark::object(self.resource, version, false)))
+        self.bookmarks.then(|| self.line("BOOKMARK", &self.mark(version, false)))
     }
 
     fn render(&mut self, pending: Pending) -> Option<Bytes> {
         match pending {
             Pending::Added(object) => Some(self.line("ADDED", &object)),
-            Pending::InitialEnd(version) => {
-                Some(self.line("BOOKMARK", &bookmark::object(self.resource, version, true)))
-            }
+            Pending::InitialEnd(version) => Some(self.line("BOOKMARK", &self.mark(version, true))),
             Pending::Changed(change) => self.change_line(&change),
             Pending::Expired(asked, oldest) => {
                 Some(error_event(&Status::expired(format!("too old resource version: {asked} ({oldest})"))))
@@ -298,6 +297,10 @@ impl Watch {
             }
             (false, false) => None,
         }
+    }
+
+    fn mark(&self, version: u64, end: bool) -> Obj {
+        bookmark::object(self.resource, version, end, self.api.settings.release)
     }
 
     fn line(&mut self, kind: &str, object: &Obj) -> Bytes {
@@ -339,20 +342,24 @@ mod tests {
     use crate::store::Edit;
     use crate::store::object::Key;
     use crate::store::resource::nodes;
+    use crate::wire::release::Release;
     use crate::wire::request::Target;
     use serde_json::json;
 
     #[tokio::test]
     async fn a_busy_watch_ends_in_time() {
         let bookmark_interval = Duration::from_mins(1);
-        let settings = Settings { bookmark_interval, anonymous: true, lifecycle: false };
+        let settings =
+            Settings { bookmark_interval, anonymous: true, lifecycle: false, release: Release::default() };
         let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
         let request =
             http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");
         let (asked, target) = (Asked::new(&request, 0), Target::default());
         let (resource, format) = (nodes(), Format::Object);
         let began = Instant::now();
-        let reply = watch(&Operation { api: &api, asked: &asked, target: &target, resource, format }).await;
+        let (target, warnings) = (&target, std::sync::Mutex::default());
+        let operation = Operation { api: &api, asked: &asked, target, resource, format, warnings };
+        let reply = watch(&operation).await;
         let mut body = reply.expect("a watch").into_body();
         loop {
             // Whenever the watch looks, there is something new.

@@ -1,7 +1,10 @@
 //! POST, PUT and PATCH.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use http::StatusCode;
+use http::header::WARNING;
 use serde_json::Value;
 
 use super::operation::Operation;
@@ -20,8 +23,12 @@ use crate::writes::{apply, decode, defaults, service, validate};
 
 impl Operation<'_> {
     fn accept(&self, value: &mut Value) -> Result<(), Status> {
-        let strict = self.query().get("fieldValidation") == Some("Strict");
-        decode::accept(self.resource, &self.target.namespace, strict, value)
+        let (namespace, validation) = (&self.target.namespace, self.query().text("fieldValidation"));
+        let unknown = decode::accept(self.resource, namespace, validation == "Strict", value)?;
+        if validation != "Ignore" {
+            self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
+        }
+        Ok(())
     }
 
     fn record(&self, operation: &'static str) -> Write {
@@ -35,7 +42,13 @@ impl Operation<'_> {
         let version = meta_str(&value, "resourceVersion").and_then(|v| v.parse().ok());
         let version = version.unwrap_or_else(|| self.api.store.version());
         let object = Object::new(self.resource, Key::new(&*self.target.namespace, name), version, value);
-        Ok(read::one(&object, self.format, code))
+        let mut reply = read::one(&object, self.format, code);
+        for warning in &*self.warnings.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Ok(value) = format!("299 - {warning:?}").parse() {
+                reply.headers_mut().append(WARNING, value);
+            }
+        }
+        Ok(reply)
     }
 }
 

@@ -38,6 +38,9 @@ pub enum Effect {
         /// Milliseconds.
         ms: u64,
     },
+    /// The answer comes, and on HTTP/2 a GOAWAY besides, as with `--goaway-chance`: what is open on the connection goes on,
+    /// and the next request needs another one. HTTP/1.1 is left alone.
+    GoAway,
     /// A watch is accepted and closed at once.
     CloseWatch,
     /// Watches stay open and say nothing; what they missed is lost.

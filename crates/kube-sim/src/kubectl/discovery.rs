@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::store::object::{as_map, fill};
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::Status;
+use crate::wire::release::Release;
 use crate::wire::reply::{self, Reply};
 
 /// Verbs of a subresource, and the group, version and kind it speaks if that is not the parent's.
@@ -98,8 +99,8 @@ pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
 }
 
 /// The document for `/api` (the core group) or `/apis` (all others).
-pub(crate) fn reply(core: bool, accept: &str) -> Reply {
-    let (version, media_type) = match version(accept) {
+pub(crate) fn reply(core: bool, accept: &str, release: Release) -> Reply {
+    let (version, media_type) = match version(accept, release) {
         Some("v2") => ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
         Some(_) => ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
         None => return reply::status(&Status::not_acceptable("application/json")),
@@ -121,11 +122,11 @@ pub(crate) fn reply(core: bool, accept: &str) -> Reply {
     reply
 }
 
-/// The version of the document that `Accept` asks for first: 1.30 has brought `v2`.
-fn version(accept: &str) -> Option<&'static str> {
+/// The version of the document that `Accept` asks for first.
+fn version(accept: &str, release: Release) -> Option<&'static str> {
     accept.split(',').find_map(|offer| {
         let has = |param: &str| offer.split(';').any(|p| p.trim() == param);
         let document = has("as=APIGroupDiscoveryList") && has("g=apidiscovery.k8s.io");
-        ["v2", "v2beta1"].into_iter().find(|version| document && has(&format!("v={version}")))
+        release.discovery().iter().copied().find(|version| document && has(&format!("v={version}")))
     })
 }

@@ -5,21 +5,25 @@ pub(crate) mod tls;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::api::server::Api;
 use crate::api::service::ApiService;
 use crate::counters::Open;
 use crate::faults::connection::{self, Switch, SwitchedStream};
+use crate::wire::reply::{Cut, GoAway};
 use tls::Tls;
 use tower::Service;
 
@@ -273,8 +277,27 @@ impl Net {
             .title_case_headers(true)
             .max_buf_size(64 << 10);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
-        let service = service_fn(|request| self.service().call(request));
-        if let Err(error) = builder.serve_connection(TokioIo::new(io), service).await {
+        let leave = Arc::new(Notify::new());
+        let service = service_fn(|request: Request<Incoming>| {
+            let (version, leave) = (request.version(), leave.clone());
+            let reply = self.service().call(request);
+            async move {
+                let reply = reply.await?;
+                if version == Version::HTTP_2 && reply.extensions().get::<GoAway>().is_some() {
+                    leave.notify_one();
+                }
+                Ok::<_, Cut>(reply)
+            }
+        });
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => break ended,
+                () = leave.notified() => connection.as_mut().graceful_shutdown(),
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "connection ended");
         }
     }

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
+use super::release::Release;
 use super::request::Query;
 use crate::store::cause::Cause;
 use crate::store::object::Key;
@@ -92,7 +93,7 @@ pub(crate) fn check_list(query: &Query) -> Result<(), Status> {
 }
 
 /// The API server's `ValidateListOptions`, for a watch.
-pub(crate) fn check_watch(query: &Query) -> Result<(), Status> {
+pub(crate) fn check_watch(query: &Query, release: Release) -> Result<(), Status> {
     let (wanted, initial) = (query.text(MATCH), query.get(INITIAL).is_some());
     let known = "NotOlderThan";
     let forbidden = |why: &str| Cause::forbidden(MATCH, why);
@@ -100,6 +101,13 @@ pub(crate) fn check_watch(query: &Query) -> Result<(), Status> {
         (
             initial && wanted != known,
             forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ),
+        (
+            initial && !release.streams_lists(),
+            Cause::forbidden(
+                INITIAL,
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+            ),
         ),
         (
             !wanted.is_empty() && !initial,

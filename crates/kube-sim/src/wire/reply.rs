@@ -108,6 +108,10 @@ pub(crate) fn nothing() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
+/// In the extensions of an answer: its connection takes no further requests.
+#[derive(Clone, Copy, Debug)]
+pub struct GoAway;
+
 /// The mark of [`abandoned`].
 #[derive(Clone)]
 struct Abandoned;

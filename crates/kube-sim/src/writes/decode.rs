@@ -26,13 +26,14 @@ pub(crate) fn decode(body: &Bytes) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Makes of decoded JSON an object of this resource in this namespace; with `strict`, unknown fields are refused.
+/// Makes of decoded JSON an object of this resource in this namespace. Unknown fields are left out and named; with `strict`
+/// they are refused.
 pub(crate) fn accept(
     resource: &Resource,
     namespace: &str,
     strict: bool,
     value: &mut Value,
-) -> Result<(), Status> {
+) -> Result<Vec<String>, Status> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, version) = (text("kind"), text("apiVersion"));
     let wanted = resource.api_version();
@@ -57,8 +58,8 @@ pub(crate) fn accept(
         ))
     };
     let unknown = conform(&Shape::of(resource), value).map_err(unfit)?;
-    if strict && !unknown.is_empty() {
-        let list: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    let list: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    if strict && !list.is_empty() {
         return Err(unfit(format!("strict decoding error: {}", list.join(", "))));
     }
     let given = meta_str(value, "namespace").unwrap_or_default();
@@ -73,5 +74,5 @@ pub(crate) fn accept(
         meta_mut(value).remove("namespace");
     }
     defaults::normalize(resource, value);
-    Ok(())
+    Ok(list)
 }

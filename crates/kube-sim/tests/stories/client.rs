@@ -32,6 +32,12 @@ impl Served for Server {
     }
 }
 
+impl Served for SocketAddr {
+    fn address(&self) -> SocketAddr {
+        *self
+    }
+}
+
 pub(crate) async fn start(builder: Builder) -> Sim {
     builder.start().await.expect("the simulator starts")
 }

@@ -8,9 +8,15 @@ mod etcd;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod goaway;
+#[cfg(test)]
 mod kubectl;
 #[cfg(test)]
+mod program;
+#[cfg(test)]
 mod reads;
+#[cfg(test)]
+mod releases;
 #[cfg(test)]
 mod service;
 #[cfg(test)]

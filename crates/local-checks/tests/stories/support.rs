@@ -55,10 +55,12 @@ impl World {
     pub(crate) fn start(checks: &LocalChecks, handle: &Handle, eager: &[&str]) -> Self {
         let catalog = Catalog::new(checks.for_catalog());
         let eager: Vec<CheckId> = eager.iter().map(|name| catalog.find(name).unwrap()).collect();
+        let all: Vec<CheckId> = catalog.local_ids().collect();
+        let catalog = catalog.beginning(&eager, &all);
         let board = Board::new(Some("n".to_owned()), Policy::default(), catalog, &[], Box::new(|_| {}));
         let board = Arc::new(board);
         let timeline = Timeline::new(tokio::time::Instant::now().into_std());
-        let runner = Arc::new(Runner::start(checks, &board, timeline, handle, &eager));
+        let runner = Arc::new(Runner::start(checks, &board, timeline, handle));
         Self { board, runner }
     }
 

@@ -3,7 +3,7 @@
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
+    Begins, Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
     NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
@@ -33,8 +33,11 @@ pub(crate) struct Story {
 impl Story {
     pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
         let flips = Arc::new(Mutex::new(Vec::new()));
-        let catalog =
-            Catalog::new(vec![LocalCheck { name: "router".to_owned(), timeout: Duration::from_secs(5) }]);
+        let catalog = Catalog::new(vec![LocalCheck {
+            name: "router".to_owned(),
+            timeout: Duration::from_secs(5),
+            begins: Begins::OnDemand,
+        }]);
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));

@@ -80,11 +80,14 @@ impl StateCollector {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };
 
-        let mut family =
-            gauge(encoder, "check_passed", "1 if the check passes, 0 if not; only checks that run.")?;
+        let help =
+            "1 if the check passes, 0 if not; only checks that run, configured or because somebody asked.";
+        let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());
-            family.encode_family(&[("check", board.catalog().name(id))])?.encode_gauge(&passed)?;
+            let configured = if board.catalog().is_configured(id) { "true" } else { "false" };
+            let labels = [("check", board.catalog().name(id)), ("configured", configured)];
+            family.encode_family(&labels)?.encode_gauge(&passed)?;
         }
         let help = "Time since the check's last run, or for checks from memory since the cache's last proof.";
         let mut family = seconds(encoder, "check_age", help)?;

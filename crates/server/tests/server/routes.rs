@@ -294,7 +294,10 @@ fn a_check_begins_with_the_first_request_that_names_it() {
     }
     assert_eq!(activator.runs.load(Ordering::SeqCst), 1);
     let metrics = server.get("/metrics").body;
-    assert!(metrics.contains("\nnodegate_check_passed{check=\"kubelet\"} 0\n"), "{metrics}");
+    assert!(
+        metrics.contains("\nnodegate_check_passed{check=\"kubelet\",configured=\"false\"} 0\n"),
+        "{metrics}"
+    );
     assert!(!metrics.contains("disk_pressure"), "a check that does not run is not shown: {metrics}");
 }
 

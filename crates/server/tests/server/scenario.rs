@@ -1,8 +1,8 @@
 //! A running server with a board in a chosen state, and a client that speaks bytes.
 
 use nodegate_readiness::{
-    Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment, Node,
-    NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
+    Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
+    Node, NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
 };
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
@@ -77,7 +77,11 @@ impl Scenario {
         let now = timeline.at(nodegate_clock::now());
         let ago = |age: Duration| Moment::from_start(now.since(Moment::default()).saturating_sub(age));
         let timeout = Duration::from_secs(5);
-        let local = self.local.iter().map(|name| LocalCheck { name: (*name).to_owned(), timeout }).collect();
+        let local = self
+            .local
+            .iter()
+            .map(|name| LocalCheck { name: (*name).to_owned(), timeout, begins: Begins::OnDemand })
+            .collect();
         let names = self.services.iter().map(|(name, _)| name.parse().unwrap());
         let catalog = Catalog::new(local).with_services(names.collect());
         let default: Vec<CheckId> = self.default.iter().map(|name| catalog.find(name).unwrap()).collect();

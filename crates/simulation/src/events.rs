@@ -1,8 +1,7 @@
 //! What happens to the Node: at random, but the same for the same seed.
 
-use super::truth::{DRAIN_TAINTS, Ready, Truth};
+use crate::truth::{DRAIN_TAINTS, Ready, Truth};
 use nodegate_kube_sim::Sim;
-use nodegate_testbed::NODE;
 use serde_json::json;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -13,14 +12,22 @@ const UNDO: f64 = 0.4;
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub enum Event {
+    /// `kubectl cordon`, or `uncordon`.
     Cordon(bool),
+    /// The Ready condition becomes this.
     Ready(Ready),
+    /// A taint that drains comes or goes.
     Taint(&'static str, bool),
+    /// The label that excludes from load balancers comes or goes.
     Exclude(bool),
+    /// The disk is full, or has room again.
     DiskPressure(bool),
+    /// The Node gets a deletionTimestamp.
     Deleting,
+    /// It goes.
     Delete,
+    /// It comes.
     Create,
     /// Taints, labels and statuses that mean nothing to a load balancer.
     Noise(Noise),
@@ -28,26 +35,31 @@ pub(crate) enum Event {
 
 /// Updates after which the answer is the same.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Noise {
+pub enum Noise {
+    /// The kubelet's status.
     Heartbeat,
+    /// Another order of images.
     Images,
+    /// A taint of somebody else.
     OtherTaint,
+    /// A label of somebody else.
     OtherLabel,
 }
 
 /// Draws events.
-pub(crate) struct Events {
+pub struct Events {
     random: fastrand::Rng,
     number: u32,
 }
 
 impl Events {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The same for the same seed.
+    pub fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), number: 0 }
     }
 
     /// The next event for a Node like this.
-    pub(crate) fn next(&mut self, truth: &Truth) -> Event {
+    pub fn next(&mut self, truth: &Truth) -> Event {
         if !truth.present {
             return Event::Create;
         }
@@ -79,7 +91,7 @@ impl Events {
     }
 
     /// An event that no other looks like: whoever shows it has seen it.
-    pub(crate) fn marker(&mut self, truth: &Truth) -> Event {
+    pub fn marker(&mut self, truth: &Truth) -> Event {
         if truth.present { Event::Ready(Ready::False(self.reason("Marker"))) } else { Event::Create }
     }
 
@@ -110,7 +122,7 @@ impl Events {
 
 impl Event {
     /// The Node after it.
-    pub(crate) fn after(&self, truth: &Truth) -> Truth {
+    pub fn after(&self, truth: &Truth) -> Truth {
         let mut truth = truth.clone();
         match self {
             Self::Cordon(on) => truth.unschedulable = *on,
@@ -128,63 +140,65 @@ impl Event {
     }
 
     /// Lets it happen; written when this returns.
-    pub(crate) fn perform(&self, sim: &Sim) {
+    pub fn perform(&self, sim: &Sim, node_name: &str) {
         let done = match self {
-            Self::Cordon(true) => sim.cordon(NODE),
-            Self::Cordon(false) => sim.uncordon(NODE),
-            Self::Ready(Ready::True) => sim.set_ready(NODE, "True", "KubeletReady"),
-            Self::Ready(Ready::False(reason)) => sim.set_ready(NODE, "False", reason),
-            Self::Ready(Ready::Unknown(reason)) => sim.set_ready(NODE, "Unknown", reason),
-            Self::Ready(Ready::Missing) => sim.remove_condition(NODE, "Ready"),
-            Self::Taint(key, true) => sim.taint(NODE, key, "", "NoSchedule"),
-            Self::Taint(key, false) => sim.untaint(NODE, key),
-            Self::Exclude(on) => sim.label(NODE, EXCLUDE, on.then_some("")),
+            Self::Cordon(true) => sim.cordon(node_name),
+            Self::Cordon(false) => sim.uncordon(node_name),
+            Self::Ready(Ready::True) => sim.set_ready(node_name, "True", "KubeletReady"),
+            Self::Ready(Ready::False(reason)) => sim.set_ready(node_name, "False", reason),
+            Self::Ready(Ready::Unknown(reason)) => sim.set_ready(node_name, "Unknown", reason),
+            Self::Ready(Ready::Missing) => sim.remove_condition(node_name, "Ready"),
+            Self::Taint(key, true) => sim.taint(node_name, key, "", "NoSchedule"),
+            Self::Taint(key, false) => sim.untaint(node_name, key),
+            Self::Exclude(on) => sim.label(node_name, EXCLUDE, on.then_some("")),
             Self::DiskPressure(true) => {
-                sim.set_condition(NODE, "DiskPressure", "True", "KubeletHasDiskPressure")
+                sim.set_condition(node_name, "DiskPressure", "True", "KubeletHasDiskPressure")
             }
             Self::DiskPressure(false) => {
-                sim.set_condition(NODE, "DiskPressure", "False", "KubeletHasNoDiskPressure")
+                sim.set_condition(node_name, "DiskPressure", "False", "KubeletHasNoDiskPressure")
             }
-            Self::Deleting => sim.edit_node(NODE, "kubectl", |node| {
+            Self::Deleting => sim.edit_node(node_name, "kubectl", |node| {
                 node["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }),
-            Self::Delete => sim.delete_node(NODE),
+            Self::Delete => sim.delete_node(node_name),
             Self::Create => {
-                sim.add_node(NODE);
+                sim.add_node(node_name);
                 true
             }
-            Self::Noise(noise) => noise.perform(sim),
+            Self::Noise(noise) => noise.perform(sim, node_name),
         };
         assert!(done, "{self:?}");
     }
 }
 
 /// Whether the Node has something of this name there.
-fn has(sim: &Sim, place: &str, name: &str) -> bool {
-    let node = sim.get("nodes", "", NODE).unwrap_or_default();
+fn has(sim: &Sim, node_name: &str, place: &str, name: &str) -> bool {
+    let node = sim.get("nodes", "", node_name).unwrap_or_default();
     node.pointer(place).is_some_and(|there| there.to_string().contains(name))
 }
 
 impl Noise {
-    fn perform(self, sim: &Sim) -> bool {
+    fn perform(self, sim: &Sim, node_name: &str) -> bool {
         match self {
             Self::Heartbeat => sim.set_condition(
-                NODE,
+                node_name,
                 "MemoryPressure",
                 "False",
                 &format!("KubeletHasSufficientMemory{}", fastrand::u32(..)),
             ),
-            Self::Images => sim.edit_node(NODE, "kubelet", |node| {
+            Self::Images => sim.edit_node(node_name, "kubelet", |node| {
                 if let Some(images) = node["status"]["images"].as_array_mut() {
                     let one = usize::from(!images.is_empty());
                     images.rotate_left(one);
                 }
             }),
-            Self::OtherTaint if has(sim, "/spec/taints", OTHER_TAINT) => sim.untaint(NODE, OTHER_TAINT),
-            Self::OtherTaint => sim.taint(NODE, OTHER_TAINT, "soon", "PreferNoSchedule"),
+            Self::OtherTaint if has(sim, node_name, "/spec/taints", OTHER_TAINT) => {
+                sim.untaint(node_name, OTHER_TAINT)
+            }
+            Self::OtherTaint => sim.taint(node_name, OTHER_TAINT, "soon", "PreferNoSchedule"),
             Self::OtherLabel => {
-                let value = (!has(sim, "/metadata/labels", OTHER_LABEL)).then_some("r1");
-                sim.label(NODE, OTHER_LABEL, value)
+                let value = (!has(sim, node_name, "/metadata/labels", OTHER_LABEL)).then_some("r1");
+                sim.label(node_name, OTHER_LABEL, value)
             }
         }
     }

@@ -1,37 +1,49 @@
 //! What the Node is, and what a load balancer must be told of it: section 3 and 5 of the contract, written down a second
 //! time. Nothing here calls the agent's code; two who agree by accident must both have made the same mistake.
 
+use nodegate_readiness::OnStale;
 use std::collections::BTreeSet;
 
 /// The taints that drain, in the contract's order.
-pub(crate) const DRAIN_TAINTS: [&str; 3] =
+pub const DRAIN_TAINTS: [&str; 3] =
     ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
 
 /// The Ready condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ready {
+pub enum Ready {
+    /// It is fine.
     True,
+    /// It is not, and this is why.
     False(String),
+    /// Nobody has heard of it.
     Unknown(String),
+    /// There is no such condition.
     Missing,
 }
 
 /// The Node, as far as answers depend on it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Truth {
-    pub(crate) present: bool,
-    pub(crate) ready: Ready,
-    pub(crate) unschedulable: bool,
-    pub(crate) deleting: bool,
-    pub(crate) taints: BTreeSet<&'static str>,
-    pub(crate) excluded: bool,
-    pub(crate) disk_pressure: bool,
+pub struct Truth {
+    /// Whether it exists.
+    pub present: bool,
+    /// Its Ready condition.
+    pub ready: Ready,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// Those of its taints that drain.
+    pub taints: BTreeSet<&'static str>,
+    /// Whether it has the label that excludes it from load balancers.
+    pub excluded: bool,
+    /// Whether its disk is full.
+    pub disk_pressure: bool,
 }
 
 impl Truth {
     /// A Node that nobody wants anything of.
-    pub(crate) fn healthy() -> Self {
+    pub fn healthy() -> Self {
         Self {
             present: true,
             ready: Ready::True,
@@ -52,6 +64,10 @@ impl Truth {
             Ready::False(reason) | Ready::Unknown(reason) => return Verdict::NotReady(reason.clone()),
             Ready::True => {}
         }
+        self.drain_signal().map_or(Verdict::Ready, Verdict::Draining)
+    }
+
+    fn drain_signal(&self) -> Option<String> {
         let taint = DRAIN_TAINTS.iter().find(|key| self.taints.contains(**key));
         let signals = [
             self.unschedulable.then(|| "Unschedulable".to_owned()),
@@ -59,15 +75,43 @@ impl Truth {
             taint.map(|key| format!("Taint:{key}")),
             self.excluded.then(|| "ExcludedFromLoadBalancers".to_owned()),
         ];
-        signals.into_iter().flatten().next().map_or(Verdict::Ready, Verdict::Draining)
+        signals.into_iter().flatten().next()
     }
 
     fn pressure(&self) -> Option<&'static str> {
         (self.present && self.disk_pressure).then_some("DiskPressure: KubeletHasDiskPressure")
     }
 
+    /// What is answered while this is the last that the agent knows, and too old: section 3's `--on-stale`.
+    pub fn stale_answer(&self, kind: Kind, on_stale: OnStale) -> Answer {
+        let held = self.drain_signal().filter(|_| self.present);
+        let (draining, reason) = match on_stale {
+            OnStale::Ready => return stale_answer(kind),
+            OnStale::KeepDrain => match held {
+                Some(reason) => (true, reason),
+                None => return stale_answer(kind),
+            },
+            OnStale::NotReady => (false, "CacheStale".to_owned()),
+        };
+        let (status, word) = match (draining, kind) {
+            (true, Kind::Drain) => (404, "draining"),
+            _ => (503, "not-ready"),
+        };
+        let node = check("node_ready", Some(&reason), true);
+        match kind {
+            Kind::Health | Kind::Drain => Answer::json(status, word, &[node]),
+            Kind::NodeCheck => Answer::new(status, "Down"),
+            Kind::AgentCheck if draining => Answer::new(0, "up drain\n"),
+            Kind::AgentCheck => Answer::new(0, &format!("down #{reason}\n")),
+            Kind::Conditions => {
+                let failed = (!draining).then_some(reason.as_str());
+                Answer::json(status, word, &[node, check("custom_conditions", failed, true)])
+            }
+        }
+    }
+
     /// What is answered while the agent knows this.
-    pub(crate) fn answer(&self, kind: Kind) -> Answer {
+    pub fn answer(&self, kind: Kind) -> Answer {
         let verdict = self.verdict();
         let failed = verdict.reason();
         let (status, word) = match (&verdict, kind) {
@@ -96,7 +140,7 @@ impl Truth {
 }
 
 /// What is answered while nothing is known for sure: the agent fails open, and says so where it can.
-pub(crate) fn stale_answer(kind: Kind) -> Answer {
+pub fn stale_answer(kind: Kind) -> Answer {
     let node = check("node_ready", None, true);
     match kind {
         Kind::Health | Kind::Drain => Answer::json(200, "ready", &[node]),
@@ -123,28 +167,37 @@ impl Verdict {
 
 /// A way of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// `/health`.
     Health,
+    /// `/health?drain=404`.
     Drain,
+    /// `/nodecheck`.
     NodeCheck,
+    /// HAProxy's agent-check.
     AgentCheck,
+    /// With `custom_conditions`.
     Conditions,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] =
+    /// Each of them.
+    pub const ALL: [Self; 5] =
         [Self::Health, Self::Drain, Self::NodeCheck, Self::AgentCheck, Self::Conditions];
 }
 
 /// An answer to the last byte; an agent check has no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: Box<[u8]>,
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Box<[u8]>,
 }
 
 impl Answer {
-    pub(crate) fn new(status: u16, body: &str) -> Self {
+    /// From its parts.
+    pub fn new(status: u16, body: &str) -> Self {
         Self { status, body: body.as_bytes().into() }
     }
 
@@ -153,7 +206,8 @@ impl Answer {
         Self::new(status, &format!(r#"{{"status":"{word}","checks":[{checks}],"total_duration_ms":0}}"#))
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// For people.
+    pub fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body).trim_end())
     }
 }

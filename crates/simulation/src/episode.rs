@@ -1,0 +1,121 @@
+//! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
+
+use crate::fault::Weight;
+use crate::oracle::Law;
+use crate::plan::{Plan, Planned};
+use crate::trace::note;
+use crate::world::Run;
+use std::time::{Duration, Instant};
+
+/// Fresh within this time of the first attempt after the last fault.
+const FRESH_AGAIN: Duration = Duration::from_secs(16);
+/// Attempts for the Node back off to this, and one that was under way when all was healed may take as long as a list may.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(16);
+/// `Retry-After` is honoured up to this.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// How often the Node changes while the agent is to show that it sees it.
+const MARKER_EVERY: Duration = Duration::from_secs(1);
+
+impl Run {
+    pub(crate) async fn episode(&mut self) -> Result<(), String> {
+        let plan = Plan::draw(&mut self.random);
+        note!(self.trace, "{plan:?}");
+        self.event_every = plan.event_every;
+        self.pass(plan.calm).await?;
+        self.site.network.mark();
+        self.break_it(&plan).await?;
+        self.report.episode(&plan);
+        self.demand(&plan).await
+    }
+
+    async fn break_it(&mut self, plan: &Plan) -> Result<(), String> {
+        let began = nodegate_clock::now();
+        let mut edges: Vec<(Duration, bool, &Planned)> = Vec::new();
+        for planned in &plan.faults {
+            edges.push((planned.from, true, planned));
+            if !planned.fault.is_a_moment() {
+                edges.push((planned.until, false, planned));
+            }
+        }
+        edges.sort_by_key(|(at, ..)| *at);
+        for (at, begins, planned) in edges {
+            self.pass((began + at).saturating_duration_since(nodegate_clock::now())).await?;
+            if begins {
+                self.strike(plan, planned);
+            } else {
+                self.site.end(planned);
+            }
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, plan: &Plan, planned: &Planned) {
+        let begun = plan.faults.iter().filter(|other| other.from <= planned.from);
+        self.oracle.law = self.law(begun);
+        self.site.begin(planned, &mut self.random);
+        if planned.fault == crate::fault::Fault::NodeReplaced && self.truth.present {
+            self.perform(&crate::events::Event::Delete);
+            if planned.force < 0.6 {
+                self.perform(&crate::events::Event::Create);
+            }
+        }
+    }
+
+    /// What holds from the first of these faults on, until the agent has shown that it is over all of them.
+    fn law<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> Law {
+        let stale_after = nodegate_readiness::Policy::default().stale_after;
+        let mut unseen = Duration::ZERO;
+        let (mut blocks, mut disturbances) = (false, 0);
+        for planned in faults {
+            unseen = unseen.max(planned.fault.unseen(stale_after, self.shape.leases));
+            let weight = planned.fault.weight(self.site.network.address(), planned.all);
+            blocks |= weight == Weight::Blocks;
+            disturbances += u32::from(weight == Weight::Disturbs);
+        }
+        Law { unseen, stale_allowed: blocks || disturbances > 1 }
+    }
+
+    /// All is well again: the agent has so long to show it.
+    async fn demand(&mut self, plan: &Plan) -> Result<(), String> {
+        let healed = nodegate_clock::now();
+        note!(self.trace, "HEALED");
+        self.site.network.mark();
+        let marker = self.events.marker(&self.truth);
+        let wanted = self.perform(&marker);
+        let retry = plan.faults.iter().any(|planned| planned.fault == crate::fault::Fault::Throttled);
+        let patience = FIRST_ATTEMPT.max(if retry { RETRY_AFTER } else { Duration::ZERO }) + FRESH_AGAIN;
+        let patience = patience.max(self.oracle.law.unseen);
+        let mut next_marker = healed + MARKER_EVERY;
+        while !self.oracle.has_shown(wanted) {
+            self.pass(Duration::from_millis(50)).await?;
+            self.probe()?;
+            let now = nodegate_clock::now();
+            self.in_time(healed, now, patience)?;
+            if now >= next_marker {
+                next_marker = now + MARKER_EVERY;
+                let marker = self.events.marker(&self.truth);
+                self.perform(&marker);
+            }
+        }
+        let took = nodegate_clock::now() - healed;
+        note!(self.trace, "RECOVERED after {:.3} s", took.as_secs_f64());
+        self.report.recovered(took);
+        Ok(())
+    }
+
+    fn in_time(&self, healed: Instant, now: Instant, patience: Duration) -> Result<(), String> {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        if since(healed) > patience {
+            return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
+        }
+        // One that was lost by a stream that goes on is not looked for at once.
+        let lost = self.oracle.law.unseen > FRESH_AGAIN;
+        match self.site.network.asked().first_for_nodes {
+            Some(first) if !lost && since(first) > FRESH_AGAIN => Err(format!(
+                "not fresh {:.1} s after the first attempt after the last fault",
+                since(first).as_secs_f64()
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Between the agent and the API servers: connections, and an address behind which there may be one server or several.
+
+use crate::link::{Broken, Connection, Link, over};
+use crate::trace::{Trace, note};
+use bytes::Bytes;
+use futures::FutureExt;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use kube::client::Body;
+use nodegate_kube_follow::BoxedService;
+use nodegate_kube_sim::ApiService;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tower::util::BoxCloneService;
+use tower::{BoxError, ServiceExt, service_fn};
+
+/// Whoever connects gives up after this time, as `crates/kube-follow/src/client.rs` has it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The kernel gives a connection up whose packets vanish, with the keep-alive that is set there.
+const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
+
+/// How a new connection finds its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// The first server's own.
+    Direct,
+    /// One server after the other, as IPVS does it.
+    InTurn,
+    /// Any, as iptables do it.
+    AtRandom,
+}
+
+/// What is the matter with a server's process and its cable.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reach {
+    pub(crate) killed: bool,
+    pub(crate) frozen: bool,
+    pub(crate) unreachable: bool,
+    pub(crate) late: Duration,
+}
+
+/// What the agent asked of the API.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    /// Requests, answered or not.
+    pub(crate) requests: u64,
+    /// The most connections that were open at once.
+    pub(crate) most_open: usize,
+    /// The last request for Nodes.
+    pub(crate) last_for_nodes: Option<Instant>,
+    /// The first request for Nodes since [`Network::mark`].
+    pub(crate) first_for_nodes: Option<Instant>,
+}
+
+struct Inner {
+    servers: Vec<(ApiService, watch::Sender<Reach>)>,
+    address: Address,
+    turn: usize,
+    next_id: u64,
+    connections: Vec<Weak<Connection>>,
+    token: HeaderValue,
+    asked: Asked,
+}
+
+/// The network. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Network {
+    inner: Arc<Mutex<Inner>>,
+    trace: Trace,
+}
+
+/// The connection of one client, if it has one.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+
+impl Network {
+    pub(crate) fn new(servers: Vec<ApiService>, address: Address, token: &str, trace: Trace) -> Self {
+        let servers = servers.into_iter().map(|server| (server, watch::Sender::default())).collect();
+        let inner = Inner {
+            servers,
+            address,
+            turn: 0,
+            next_id: 0,
+            connections: Vec::new(),
+            token: bearer(token),
+            asked: Asked::default(),
+        };
+        Self { inner: Arc::new(Mutex::new(inner)), trace }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // === What befalls it ===
+
+    /// Changes what is the matter with a server.
+    pub(crate) fn change(&self, server: usize, change: impl Fn(&mut Reach)) {
+        let reach = self.lock().servers[server].1.clone();
+        reach.send_modify(&change);
+        let now = *reach.borrow();
+        for connection in self.connections(Some(server)) {
+            if now.killed {
+                breaks(&connection, Broken::Reset);
+            }
+            connection.link.send_modify(|link| {
+                (link.frozen, link.dropped, link.late) = (now.frozen, now.unreachable, now.late);
+            });
+            self.give_up_later(&connection);
+        }
+    }
+
+    /// Every packet of the connections that are open now is dropped.
+    pub(crate) fn half_open(&self) {
+        for connection in self.connections(None) {
+            connection.link.send_modify(|link| link.doomed = true);
+            self.give_up_later(&connection);
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        self.connections(None).iter().for_each(|connection| breaks(connection, Broken::Reset));
+    }
+
+    /// Every server asks its clients to go elsewhere.
+    pub(crate) fn go_away(&self) {
+        for connection in self.connections(None) {
+            connection.link.send_modify(|link| link.leaving = true);
+        }
+    }
+
+    /// The token that the agent has from now on.
+    pub(crate) fn give_token(&self, token: &str) {
+        self.lock().token = bearer(token);
+    }
+
+    fn give_up_later(&self, connection: &Arc<Connection>) {
+        if !connection.link.borrow().is_silent() {
+            return;
+        }
+        let (connection, trace) = (Arc::downgrade(connection), self.trace.clone());
+        tokio::spawn(async move {
+            sleep(KERNEL_GIVES_UP).await;
+            // It may have been mended in the meantime.
+            let Some(connection) = connection.upgrade() else { return };
+            if connection.link.borrow().is_silent() && connection.is_open() {
+                note!(trace, "connection {}: the kernel gives it up", connection.id);
+                breaks(&connection, Broken::TimedOut);
+            }
+        });
+    }
+
+    // === What is seen of it ===
+
+    /// Open connections, to one server or to all.
+    fn connections(&self, server: Option<usize>) -> Vec<Arc<Connection>> {
+        let mut inner = self.lock();
+        inner.connections.retain(|connection| connection.upgrade().is_some_and(|c| c.is_open()));
+        let alive = inner.connections.iter().filter_map(Weak::upgrade);
+        alive.filter(|connection| server.is_none_or(|server| connection.server == server)).collect()
+    }
+
+    /// The server of the agent's newest connection.
+    pub(crate) fn server_in_use(&self) -> usize {
+        self.connections(None).last().map_or(0, |connection| connection.server)
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.lock().servers.len()
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.lock().address
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        self.lock().asked
+    }
+
+    /// Counts the most connections, and looks for the first request for Nodes, from now on.
+    pub(crate) fn mark(&self) {
+        let open = self.connections(None).len();
+        let asked = &mut self.lock().asked;
+        (asked.most_open, asked.first_for_nodes) = (open, None);
+    }
+
+    // === What the agent does with it ===
+
+    /// What a new client sends its requests to.
+    pub(crate) fn client(&self) -> BoxedService {
+        let (network, slot) = (self.clone(), Slot::default());
+        // Clones of the service share its connection.
+        BoxCloneService::new(service_fn(move |request| {
+            network.clone().request(slot.clone(), request).boxed()
+        }))
+    }
+
+    async fn request(
+        self,
+        slot: Slot,
+        mut request: Request<Body>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
+        let uri = request.uri().to_string();
+        self.count(request.uri().path());
+        let connection =
+            self.connection(&slot).await.inspect_err(|error| note!(self.trace, "{uri}: {error}"))?;
+        let (id, server) = (connection.id, connection.server);
+        note!(self.trace, "connection {id}, server {server}: {uri}");
+        request.headers_mut().insert(AUTHORIZATION, self.lock().token.clone());
+        let service = self.lock().servers[server].0.clone();
+        connection.during(sleep(Duration::from_millis(1))).await?;
+        let answered = connection.during(service.oneshot(request)).await;
+        match &answered {
+            Ok(Ok(response)) => note!(self.trace, "connection {id}: {} to {uri}", response.status().as_u16()),
+            Ok(Err(_)) => note!(self.trace, "connection {id}: cut in place of an answer to {uri}"),
+            Err(broken) => note!(self.trace, "connection {id}: {broken}"),
+        }
+        Ok(answered??.map(|body| over(connection, body)))
+    }
+
+    fn count(&self, path: &str) {
+        let asked = &mut self.lock().asked;
+        asked.requests += 1;
+        if path.contains("/nodes") {
+            let now = nodegate_clock::now();
+            asked.last_for_nodes = Some(now);
+            asked.first_for_nodes.get_or_insert(now);
+        }
+    }
+
+    /// The client's connection, or a new one.
+    async fn connection(&self, slot: &Slot) -> Result<Arc<Connection>, BoxError> {
+        // Streams of one client share a connection: whoever comes while it is made waits for it.
+        let mut slot = slot.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|connection| connection.is_usable()) {
+            return Ok(connection.clone());
+        }
+        *slot = None;
+        let connection = self.connect().await?;
+        *slot = Some(connection.clone());
+        Ok(connection)
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>, BoxError> {
+        let (server, reach) = self.lock().pick();
+        note!(self.trace, "connecting to server {server}");
+        let mut reach = reach.subscribe();
+        let now = *reach.borrow();
+        if now.killed {
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        }
+        let answers = reach.wait_for(|reach| !reach.unreachable);
+        if tokio::time::timeout(CONNECT_TIMEOUT, answers).await.is_err() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        // The kernel of a stopped process accepts; TLS waits for the process.
+        let Ok(now) = reach.wait_for(|reach| !reach.frozen).await.map(|reach| *reach) else {
+            return Err(Broken::Reset.into());
+        };
+        if now.killed {
+            return Err(Broken::Reset.into());
+        }
+        Ok(self.open(server, now))
+    }
+
+    fn open(&self, server: usize, reach: Reach) -> Arc<Connection> {
+        let link = Link { late: reach.late, dropped: reach.unreachable, ..Link::default() };
+        let mut inner = self.lock();
+        inner.next_id += 1;
+        let connection = Arc::new(Connection { id: inner.next_id, server, link: watch::Sender::new(link) });
+        inner.connections.push(Arc::downgrade(&connection));
+        drop(inner);
+        let open = self.connections(None).len();
+        let asked = &mut self.lock().asked;
+        asked.most_open = asked.most_open.max(open);
+        connection
+    }
+}
+
+impl Inner {
+    fn pick(&mut self) -> (usize, watch::Sender<Reach>) {
+        let count = self.servers.len();
+        let server = match self.address {
+            Address::Direct => 0,
+            Address::InTurn => self.turn % count,
+            Address::AtRandom => fastrand::usize(..count),
+        };
+        self.turn += 1;
+        (server, self.servers[server].1.clone())
+    }
+}
+
+fn breaks(connection: &Connection, how: Broken) {
+    connection.link.send_if_modified(|link| {
+        let whole = link.broken.is_none();
+        link.broken.get_or_insert(how);
+        whole
+    });
+}
+
+fn bearer(token: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("Bearer {token}")).expect("a token")
+}

@@ -1,0 +1,140 @@
+//! Says of every answer whether it may have been given; section by section what the contract says of freshness.
+//!
+//! It knows each state that the Node was ever in, and when. A fresh answer must be that of a state which was true within the
+//! last so many seconds (how many, is for the faults to say), and never an older one than the agent has shown to know. A stale
+//! one must be what `--on-stale` makes of a state that the agent may have known last, and may be given only where there may
+//! have been no proof.
+
+use crate::truth::{Answer, Kind, Truth};
+use nodegate_readiness::OnStale;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The ways of asking that are judged.
+pub(crate) const KINDS: [Kind; 3] = [Kind::Health, Kind::Drain, Kind::NodeCheck];
+/// States that are remembered: those of the last minutes.
+const REMEMBERED: usize = 400;
+
+/// What holds for answers for the time being.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Law {
+    /// A change may be missed for so long.
+    pub(crate) unseen: Duration,
+    /// There may be no proof.
+    pub(crate) stale_allowed: bool,
+}
+
+struct State {
+    truth: Truth,
+    since: Instant,
+    fresh: [Answer; 3],
+    stale: [Answer; 3],
+}
+
+/// Judges answers.
+pub(crate) struct Oracle {
+    on_stale: OnStale,
+    states: VecDeque<State>,
+    /// The number of the first state that is remembered.
+    first: usize,
+    /// The agent knows this state or a newer one.
+    shown: usize,
+    /// An agent that has just begun knows none.
+    knows_nothing: bool,
+    pub(crate) law: Law,
+}
+
+/// What an answer was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    Fresh,
+    Stale,
+    /// "OK" is said of a Node that is ready, and of one that is not known.
+    Either,
+}
+
+impl Oracle {
+    pub(crate) fn new(on_stale: OnStale, truth: &Truth, law: Law) -> Self {
+        let mut oracle =
+            Self { on_stale, states: VecDeque::new(), first: 0, shown: 0, knows_nothing: true, law };
+        oracle.changed(truth);
+        oracle
+    }
+
+    /// The Node is like this from now on. Gives the number of that state.
+    pub(crate) fn changed(&mut self, truth: &Truth) -> usize {
+        if self.states.back().is_none_or(|last| last.truth != *truth) {
+            self.states.push_back(State {
+                truth: truth.clone(),
+                since: nodegate_clock::now(),
+                fresh: KINDS.map(|kind| truth.answer(kind)),
+                stale: KINDS.map(|kind| truth.stale_answer(kind, self.on_stale)),
+            });
+        }
+        if self.states.len() > REMEMBERED {
+            self.states.pop_front();
+            self.first += 1;
+        }
+        self.first + self.states.len() - 1
+    }
+
+    /// Whether the agent has shown that it knows this state or a newer one.
+    pub(crate) fn has_shown(&self, state: usize) -> bool {
+        !self.knows_nothing && self.shown >= state
+    }
+
+    fn last(&self) -> usize {
+        self.first + self.states.len() - 1
+    }
+
+    fn state(&self, number: usize) -> &State {
+        &self.states[number - self.first]
+    }
+
+    /// The oldest state that was true within the last `unseen`.
+    fn oldest_allowed(&self, unseen: Duration) -> usize {
+        let now = nodegate_clock::now();
+        let reaches = |number: &usize| {
+            let until = (*number < self.last()).then(|| self.state(number + 1).since);
+            until.is_none_or(|until| now.saturating_duration_since(until) <= unseen)
+        };
+        (self.first..=self.last()).find(reaches).unwrap_or(self.last())
+    }
+
+    /// The answer to the kind of this number.
+    pub(crate) fn judge(&mut self, kind: usize, answer: &Answer) -> Result<Judged, String> {
+        let since = if self.knows_nothing { self.first } else { self.shown.max(self.first) };
+        let oldest = since.max(self.oldest_allowed(self.law.unseen));
+        let fresh = (oldest..=self.last()).find(|number| self.state(*number).fresh[kind] == *answer);
+        let stale = (since..=self.last()).any(|number| self.state(number).stale[kind] == *answer)
+            || (self.knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
+        match (fresh, stale) {
+            (Some(_), true) => Ok(Judged::Either),
+            (Some(number), false) => {
+                (self.shown, self.knows_nothing) = (number, false);
+                Ok(Judged::Fresh)
+            }
+            (None, true) if self.law.stale_allowed => Ok(Judged::Stale),
+            (None, true) => Err(format!("stale while proof is to be had: {}", answer.text())),
+            (None, false) => Err(self.explain(kind, answer, oldest)),
+        }
+    }
+
+    fn explain(&self, kind: usize, answer: &Answer, oldest: usize) -> String {
+        let now = nodegate_clock::now();
+        let then = (self.first..oldest).rev().find(|number| self.state(*number).fresh[kind] == *answer);
+        let what = match then {
+            Some(number) if number < self.shown && !self.knows_nothing => {
+                "fresh, and older than what it has shown".to_owned()
+            }
+            Some(number) => {
+                let over = self.state(number + 1).since;
+                format!("fresh and wrong for {:.1} s", now.saturating_duration_since(over).as_secs_f64())
+            }
+            None => "never true".to_owned(),
+        };
+        let allowed: Vec<_> =
+            (oldest..=self.last()).map(|number| self.state(number).fresh[kind].text()).collect();
+        format!("{what}: {}; allowed: {allowed:?}, unseen for {:?}", answer.text(), self.law.unseen)
+    }
+}

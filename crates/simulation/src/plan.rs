@@ -1,0 +1,108 @@
+//! A seed makes a world and, for each episode in it, a plan.
+
+use crate::fault::Fault;
+use crate::network::Address;
+use fastrand::Rng;
+use nodegate_readiness::OnStale;
+use std::time::Duration;
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) servers: usize,
+    pub(crate) address: Address,
+    /// Whether the agent may read Leases.
+    pub(crate) leases: bool,
+    pub(crate) on_stale: OnStale,
+    /// Other nodes write so often.
+    pub(crate) noise_every: Duration,
+}
+
+/// One fault of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) fault: Fault,
+    pub(crate) from: Duration,
+    /// The same as `from` for one that is a moment.
+    pub(crate) until: Duration,
+    /// Every server, or one.
+    pub(crate) all: bool,
+    /// Whether the one is that which the agent uses, or another.
+    pub(crate) in_use: bool,
+    /// How hard it hits, from 0 to 1: how many requests, how late, how far.
+    pub(crate) force: f64,
+}
+
+/// What is to happen in an episode, after its calm.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) calm: Duration,
+    pub(crate) faults: Vec<Planned>,
+    /// The Node changes this often, on average.
+    pub(crate) event_every: Duration,
+}
+
+impl World {
+    pub(crate) fn draw(random: &mut Rng) -> Self {
+        let servers = random.usize(2..=3);
+        let address = match random.u32(..10) {
+            0..3 => Address::Direct,
+            3..7 => Address::InTurn,
+            _ => Address::AtRandom,
+        };
+        let on_stale = match random.u32(..4) {
+            0 | 1 => OnStale::Ready,
+            2 => OnStale::KeepDrain,
+            _ => OnStale::NotReady,
+        };
+        let noise_every = seconds(random, 1.0, 6.0);
+        Self { servers, address, leases: random.u32(..3) > 0, on_stale, noise_every }
+    }
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Rng) -> Self {
+        let calm = seconds(random, 0.5, 25.0);
+        let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
+        let mut faults = Vec::new();
+        while faults.len() < count {
+            let fault = Fault::ALL[random.usize(..Fault::ALL.len())];
+            if faults.iter().all(|planned: &Planned| planned.fault != fault) {
+                faults.push(Planned::draw(fault, random));
+            }
+        }
+        faults.sort_by_key(|planned| planned.from);
+        Self { calm, faults, event_every: seconds(random, 1.0, 12.0) }
+    }
+}
+
+impl Planned {
+    fn draw(fault: Fault, random: &mut Rng) -> Self {
+        let from = seconds(random, 0.0, 12.0);
+        let lasts = match random.u32(..3) {
+            0 => seconds(random, 0.2, 9.0),
+            1 => seconds(random, 9.0, 22.0),
+            _ => seconds(random, 18.0, 45.0),
+        };
+        let until = if fault.is_a_moment() { from } else { from + lasts };
+        Self {
+            fault,
+            from,
+            until,
+            all: !fault.is_of_a_server() || random.u32(..4) == 0,
+            in_use: random.u32(..4) > 0,
+            force: random.f64(),
+        }
+    }
+
+    /// Whether both were there at the same time.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.from <= other.until && other.from <= self.until
+    }
+}
+
+/// In whole milliseconds, as tokio's timers have it.
+pub(crate) fn seconds(random: &mut Rng, from: f64, to: f64) -> Duration {
+    let drawn = from + (to - from) * random.f64();
+    Duration::from_millis(Duration::from_secs_f64(drawn).as_millis() as u64)
+}

@@ -1,0 +1,243 @@
+//! The cluster, and faults as they begin and end in it.
+
+use crate::agent::NODE;
+use crate::fault::Fault;
+use crate::network::Network;
+use crate::plan::{Planned, World};
+use crate::trace::{Trace, note};
+use fastrand::Rng;
+use nodegate_kube_sim::{Effect, FaultId, Rule, Scope, Server, Sim, make_node};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const TOKEN: &str = "agent";
+/// Another Node, as there are others in every cluster.
+const OTHER: &str = "other";
+
+/// A cluster with its network.
+pub(crate) struct Site {
+    sim: Sim,
+    servers: Vec<Server>,
+    pub(crate) network: Network,
+    active: Vec<Active>,
+    token: String,
+    other: Value,
+    trace: Trace,
+}
+
+/// A fault that is there.
+struct Active {
+    planned: Planned,
+    servers: Vec<usize>,
+    switches: Vec<FaultId>,
+}
+
+impl Site {
+    pub(crate) fn new(world: &World, trace: &Trace) -> Self {
+        let sim = Sim::builder().lifecycle(false).node_bytes(0).anonymous(true).nodes([NODE, OTHER]);
+        let sim = sim.without_sockets();
+        let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
+        if world.leases {
+            rules.push(Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]));
+        }
+        sim.service_account(TOKEN, "nodegate", "nodegate", rules);
+        for _ in 1..world.servers {
+            sim.another_server().expect("a server without a socket");
+        }
+        let servers = sim.servers();
+        let services = servers.iter().map(Server::service).collect();
+        let network = Network::new(services, world.address, TOKEN, trace.clone());
+        let other = make_node(OTHER, 1, &nodegate_kube_sim::NodeShape { bytes: 0 });
+        Self {
+            sim,
+            servers,
+            network,
+            active: Vec::new(),
+            token: TOKEN.to_owned(),
+            other,
+            trace: trace.clone(),
+        }
+    }
+
+    pub(crate) fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    // === Who else writes ===
+
+    /// Another Node's status moves on.
+    pub(crate) fn noise(&mut self, number: u64) {
+        self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
+        let _ = self.sim.apply(self.other.clone());
+    }
+
+    /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
+    pub(crate) fn renew(&self) {
+        if self.has(Fault::KubeletDead) || self.sim.node(NODE).is_none() {
+            return;
+        }
+        let (name, namespace) = (NODE, "kube-node-lease");
+        let now = wall_time();
+        let lease = json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
+        });
+        note!(self.trace, "kubelet: Lease renewed, {now}");
+        let _ = self.sim.apply(lease);
+    }
+
+    // === Faults ===
+
+    fn has(&self, fault: Fault) -> bool {
+        self.active.iter().any(|active| active.planned.fault == fault)
+    }
+
+    /// Lets a fault begin; one that is a moment is over then.
+    pub(crate) fn begin(&mut self, planned: &Planned, random: &mut Rng) {
+        let servers = self.targets(planned, random);
+        note!(self.trace, "FAULT {} begins, servers {servers:?}, force {:.2}", planned.fault, planned.force);
+        let switches = switches(planned, &servers).into_iter().map(|fault| self.sim.faults().add(fault));
+        let active = Active { planned: planned.clone(), switches: switches.collect(), servers };
+        self.strike(&active);
+        if !planned.fault.is_a_moment() {
+            self.active.push(active);
+        }
+    }
+
+    fn targets(&self, planned: &Planned, random: &mut Rng) -> Vec<usize> {
+        let count = self.network.servers();
+        let used = self.network.server_in_use();
+        match (planned.all, planned.in_use) {
+            (true, _) => (0..count).collect(),
+            (false, true) => vec![used],
+            (false, false) => vec![(used + random.usize(1..count)) % count],
+        }
+    }
+
+    fn strike(&mut self, active: &Active) {
+        let force = active.planned.force;
+        match active.planned.fault {
+            Fault::CutOff | Fault::MemberLost | Fault::LeaseMemberLost | Fault::EtcdStreamLost => {
+                self.lose_etcd(active);
+            }
+            Fault::Replay => {
+                // What is on its way is lost, and said again by a server that has nothing newer.
+                self.lose_etcd(active);
+                self.network.reset();
+            }
+            Fault::Killed | Fault::Frozen | Fault::Unreachable | Fault::LateEvents => {
+                self.reach(active, true);
+            }
+            Fault::HalfOpen => self.network.half_open(),
+            Fault::Reset => self.network.reset(),
+            Fault::GoAway => self.network.go_away(),
+            Fault::Unauthorized => {
+                let new = format!("token-{:016x}", fastrand::u64(..));
+                self.sim.rotate_token(&self.token, &new);
+                self.token = new;
+                self.network.reset();
+            }
+            Fault::Forbidden => self.sim.close_watches(Some("nodes")),
+            Fault::LeaseForbidden => self.sim.close_watches(Some("leases")),
+            Fault::Expired => self.sim.compact(true),
+            Fault::Throttled | Fault::ServerErrors | Fault::Hanging if force < 0.7 => self.network.reset(),
+            Fault::WatchesClosed => self.sim.close_watches(None),
+            Fault::ClockStep => step_the_clock(force),
+            _ => {}
+        }
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&mut self, planned: &Planned) {
+        let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
+            return;
+        };
+        let active = self.active.remove(index);
+        note!(self.trace, "FAULT {} ends", planned.fault);
+        for switch in &active.switches {
+            self.sim.faults().remove(*switch);
+        }
+        match planned.fault {
+            Fault::Killed | Fault::Frozen | Fault::Unreachable | Fault::LateEvents => {
+                if planned.fault == Fault::Killed && planned.force < 0.4 {
+                    self.sim.compact(true);
+                }
+                self.reach(&active, false);
+            }
+            Fault::Unauthorized => self.network.give_token(&self.token),
+            _ => {
+                active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
+                // Others may hold on to it.
+                self.active.iter().for_each(|other| self.lose_etcd(other));
+            }
+        }
+    }
+
+    fn lose_etcd(&self, active: &Active) {
+        for server in active.servers.iter().map(|server| &self.servers[*server]) {
+            match active.planned.fault {
+                Fault::CutOff | Fault::Replay => server.cut_off_from_etcd(&[]),
+                Fault::MemberLost => server.cut_off_from_etcd(&["nodes"]),
+                Fault::LeaseMemberLost => server.cut_off_from_etcd(&["leases"]),
+                Fault::EtcdStreamLost => server.lose_streams_of_etcd(&["nodes"]),
+                _ => {}
+            }
+        }
+    }
+
+    fn reach(&self, active: &Active, on: bool) {
+        let late = Duration::from_millis((200.0 + 2_800.0 * active.planned.force) as u64);
+        for server in &active.servers {
+            self.network.change(*server, |reach| match active.planned.fault {
+                Fault::Killed => reach.killed = on,
+                Fault::Frozen => reach.frozen = on,
+                Fault::Unreachable => reach.unreachable = on,
+                _ => reach.late = if on { late } else { Duration::ZERO },
+            });
+        }
+    }
+}
+
+/// The fault switches of the API that a fault is made of.
+fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Fault> {
+    let all = || Scope::all().servers(servers);
+    let nodes = || all().resources(&["nodes"]);
+    let force = planned.force;
+    let some = if force < 0.5 { 1.0 } else { 0.6 };
+    let retry_after = if force < 0.3 { 0 } else { (force * 40.0) as u32 };
+    let one = match planned.fault {
+        Fault::DeafStream => Effect::Deaf { bookmarks: false }.on(nodes()),
+        Fault::DeafConnection => Effect::Deaf { bookmarks: false }.on(all()),
+        Fault::LostEvents => Effect::Deaf { bookmarks: true }.on(nodes()),
+        Fault::Forbidden => Effect::Forbidden.on(nodes()),
+        Fault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
+        Fault::Throttled => Effect::Status { code: 429, retry_after }.on(all()).probability(some),
+        Fault::ServerErrors => {
+            let code = [500, 502, 503, 504][(force * 3.99) as usize];
+            Effect::Status { code, retry_after: 0 }.on(all()).probability(some)
+        }
+        Fault::Malformed if force < 0.5 => Effect::Malformed.on(all()),
+        Fault::Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
+        Fault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
+        Fault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
+        Fault::Hanging => Effect::Hang.on(all()).probability(some),
+        Fault::Slow => Effect::Latency { ms: (200.0 + 2_400.0 * force) as u64 }.on(all()),
+        Fault::WatchesClosed => Effect::CloseWatch.on(all()),
+        _ => return Vec::new(),
+    };
+    vec![one]
+}
+
+/// Forward or back, by seconds or by an hour.
+fn step_the_clock(force: f64) {
+    let wall = nodegate_clock::wall();
+    let step = if force < 0.5 { Duration::from_hours(1) } else { Duration::from_secs_f64(force * 30.0) };
+    let forward = ((force * 1000.0) as u64).is_multiple_of(2);
+    nodegate_clock::set_wall(if forward { wall + step } else { wall - step });
+}
+
+/// The wall clock as a kubelet writes it.
+fn wall_time() -> String {
+    let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
+    wall.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}

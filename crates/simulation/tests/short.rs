@@ -1,0 +1,21 @@
+//! A short run, as `make simulate` has a long one.
+
+use nodegate_simulation::run;
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let hashes = |seed| [run(seed, false).hash, run(seed, false).hash];
+    for seed in [3, 11] {
+        let [first, second] = hashes(seed);
+        assert_eq!(first, second, "seed {seed}");
+    }
+    assert_ne!(hashes(3), hashes(11));
+}
+
+#[test]
+fn some_seeds_have_no_violation() {
+    for seed in 1..=12 {
+        let outcome = run(seed, false);
+        assert_eq!(outcome.violation, None, "SIM_SEED={seed} make simulate");
+    }
+}
