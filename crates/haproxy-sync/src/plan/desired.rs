@@ -147,9 +147,16 @@ impl Desired {
         self.frontends.iter().filter(|frontend| frontend.local.is_some())
     }
 
-    /// Every server that has a state of its own, by the name of the backend.
+    /// Last resorts of such backends, which are checked like these.
+    pub fn local_last_resorts(&self) -> impl Iterator<Item = &LastResortBackend> {
+        self.last_resort.iter().filter(|backend| backend.is_local())
+    }
+
+    /// Every backend whose servers have states of their own to keep.
     pub fn stateful(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(NODES_BACKEND).chain(self.local_backends().map(|frontend| frontend.backend.as_str()))
+        let local = self.local_backends().map(|frontend| frontend.backend.as_str());
+        let last_resorts = self.local_last_resorts().map(|backend| backend.name.as_str());
+        std::iter::once(NODES_BACKEND).chain(local).chain(last_resorts)
     }
 
     /// How many servers there are in all Services' backends.

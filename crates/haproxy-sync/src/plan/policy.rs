@@ -23,6 +23,8 @@ pub struct Check {
     pub fall: u16,
     /// nodegate's agent-check port; none if it is not asked.
     pub agent_port: Option<u16>,
+    /// Whether HAProxy can be told that a server is down until its first check (`init-state`).
+    pub starts_down: bool,
 }
 
 impl Check {
@@ -110,6 +112,7 @@ impl Default for Policy {
                 rise: 1,
                 fall: 2,
                 agent_port: Some(AGENT_CHECK_PORT),
+                starts_down: false,
             },
             local_check: LocalCheck::default(),
             max_removal: MaxRemoval(50),

@@ -1,7 +1,7 @@
 //! The core under random facts: the same plan for the same cluster, nobody's port taken from them, and no word from the
 //! API ever becomes HAProxy's.
 
-use nodegate_haproxy_sync::haproxy::state_file::{Servers, compose};
+use nodegate_haproxy_sync::haproxy::state_file::{Known, Servers, compose};
 use nodegate_haproxy_sync::haproxy::validate::validate;
 use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
 use nodegate_haproxy_sync::plan::desired::{Desired, Distance, ServerState};
@@ -350,7 +350,9 @@ fn haproxy_warns_of_nothing_and_takes_the_states() {
     let desired = plan(&facts, &policy);
     let said = haproxy_says(&file, &render(&head, &desired, &policy.check, None).unwrap());
     assert!(!said.contains("WARN") && !said.contains("ALERT"), "{said}");
-    std::fs::write(&states, compose(&desired, &Servers::new(), &policy.check, true)).unwrap();
+    let (live, ours, asked) = (Servers::new(), true, true);
+    let known = Known { live: &live, ours, asked };
+    std::fs::write(&states, compose(&desired, &known, &policy.check)).unwrap();
     let said = haproxy_says(&file, &render(&head, &desired, &policy.check, states.to_str()).unwrap());
     for backend in ["nodegate_nodes", "k8s_shop_local_8443"] {
         assert!(said.contains(&format!("Server {backend}/c is DOWN, changed from server-state")), "{said}");
