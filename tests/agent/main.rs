@@ -10,12 +10,14 @@
 )]
 
 mod access;
+mod answers;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
+mod memory;
 mod network;
 mod page;
 mod services;

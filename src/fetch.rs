@@ -1,7 +1,7 @@
 //! One GET over HTTP/1.0, bounded in time and size. The agent's own client for the API server is no fit: it needs a
 //! runtime, and trusts its server.
 
-use super::target::Target;
+use crate::target::Target;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Sender, channel};
