@@ -24,8 +24,10 @@ impl Run {
         self.event_every = plan.event_every;
         self.pass(plan.calm).await?;
         self.site.network.mark();
-        self.site.back_up();
-        self.truth_of_backup = self.truth.clone();
+        if plan.faults.iter().any(|planned| planned.fault == Fault::Rewound) {
+            self.site.back_up();
+            self.truth_of_backup = self.truth.clone();
+        }
         let ended = match self.break_it(&plan).await {
             Ok(()) => {
                 self.report.episode(&plan);

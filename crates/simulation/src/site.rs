@@ -14,6 +14,8 @@ use std::time::Duration;
 const TOKEN: &str = "agent";
 /// Another Node, as there are others in every cluster.
 const OTHER: &str = "other";
+/// More than is written in an episode.
+const WRITTEN_SINCE_COPY: u64 = 150;
 
 /// A cluster with its network.
 pub(crate) struct Site {
@@ -23,6 +25,7 @@ pub(crate) struct Site {
     active: Vec<Active>,
     token: String,
     other: Value,
+    service: bool,
     /// Of etcd, from when the episode began.
     backup: Option<Backup>,
     trace: Trace,
@@ -45,6 +48,9 @@ impl Site {
         if world.leases {
             rules.push(Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]));
         }
+        if world.service {
+            rules.push(Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]));
+        }
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         for _ in 1..world.servers {
             sim.another_server().expect("a server without a socket");
@@ -60,6 +66,7 @@ impl Site {
             active: Vec::new(),
             token: TOKEN.to_owned(),
             other,
+            service: world.service,
             backup: None,
             trace: trace.clone(),
             clock_was_set_back: false,
@@ -76,6 +83,7 @@ impl Site {
     pub(crate) fn noise(&mut self, number: u64) {
         self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
         let _ = self.sim.apply(self.other.clone());
+        let _ = self.service.then(|| self.sim.apply(endpoints(number)));
     }
 
     /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
@@ -95,9 +103,15 @@ impl Site {
 
     // === Faults ===
 
-    /// Makes the copy from which etcd may be restored.
+    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows at once: a Node
+    /// that gets the very version in one history that it has in the other can be told apart by nobody.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some(self.sim.back_up_etcd());
+        self.write_a_lot();
+    }
+
+    fn write_a_lot(&mut self) {
+        (0..WRITTEN_SINCE_COPY).for_each(|number| self.noise(number));
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -113,6 +127,15 @@ impl Site {
         self.strike(&active);
         if !planned.fault.is_a_moment() {
             self.active.push(active);
+        }
+    }
+
+    /// Sometimes the new history has overtaken the old one before anybody looks.
+    fn restore(&mut self, force: f64) {
+        self.sim.restore_etcd(self.backup.as_ref().expect("a copy"));
+        if force < 0.3 {
+            self.write_a_lot();
+            self.write_a_lot();
         }
     }
 
@@ -154,7 +177,7 @@ impl Site {
             Fault::Expired => self.sim.compact(true),
             Fault::Throttled | Fault::ServerErrors | Fault::Hanging if force < 0.7 => self.network.reset(),
             Fault::WatchesClosed => self.sim.close_watches(None),
-            Fault::Rewound => self.sim.restore_etcd(self.backup.as_ref().expect("a copy")),
+            Fault::Rewound => self.restore(force),
             Fault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
             _ => {}
         }
@@ -257,6 +280,17 @@ fn step_the_clock(force: f64) -> bool {
     let forward = ((force * 1000.0) as u64).is_multiple_of(2);
     nodegate_clock::set_wall(if forward { wall + step } else { wall - step });
     forward
+}
+
+/// A Service's endpoints, now with one on the node and now without.
+fn endpoints(number: u64) -> Value {
+    let here = if number.is_multiple_of(3) { OTHER } else { NODE };
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": here, "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+    })
 }
 
 /// The wall clock as a kubelet writes it.

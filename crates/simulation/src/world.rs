@@ -46,6 +46,7 @@ pub fn run(seed: u64, shown: bool) -> Outcome {
         let trace = Trace::new(shown);
         let mut run = Run::begin(seed, trace.clone());
         let ended = run.go().await;
+        run.report.transitions(&run.agent.transitions());
         let at = trace.now().as_secs_f64();
         let violation = ended.err().map(|what| format!("at {at:.3} s: {what}"));
         if let Some(what) = &violation {
@@ -124,7 +125,7 @@ impl Run {
             self.oracle.law = FAIR;
             self.report.episodes += 1;
         }
-        if self.random.u32(..20) == 0 {
+        if !self.shape.service && self.random.u32(..20) == 0 {
             self.idle_hour().await?;
         }
         Ok(())
@@ -196,6 +197,7 @@ impl Run {
 
     /// Another agent begins where this one was.
     pub(crate) fn restart_agent(&mut self) {
+        self.report.transitions(&self.agent.transitions());
         self.agent = Agent::start(&self.shape, &self.site.network, &self.trace);
         self.oracle.forget();
         self.listens_from = nodegate_clock::now() + STARTUP_GRACE;
