@@ -119,7 +119,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
     pub(crate) on_stale: OnStale,
 
-    /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
+    /// Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>,
+    /// label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 

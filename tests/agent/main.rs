@@ -13,6 +13,7 @@ mod access;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
+mod drain_on;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
