@@ -3,6 +3,7 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
+use crate::memory::{self, Sources};
 use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
@@ -15,6 +16,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -46,9 +48,10 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timeline = Timeline::new(nodegate_clock::now());
     let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
     let metrics = Arc::new(Metrics::default());
-    let Settings { node_name, policy, local_checks, catalog, default_checks, .. } = settings;
+    let Settings { node_name, policy, local_checks, catalog, default_checks, state_file, .. } = settings;
     let stale_after = policy.stale_after;
-    let on_flip = on_flip(node_name.clone(), metrics.clone());
+    let (flipped, flips) = sync_channel(1);
+    let on_flip = on_flip(node_name.clone(), metrics.clone(), flipped);
     let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
 
     let background = runtime("background runtime")?;
@@ -78,11 +81,9 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     });
     let (opened, open) = watch::channel(false);
     let timer_task = timer_task::run(board.clone(), liveness, timeline, open);
-    thread::Builder::new()
-        .name("background".to_owned())
-        .spawn(move || run_background(&background, background_tasks(node_watch, startup, timer_task)))
-        .map_err(starting("background thread"))?;
+    start_background(background, background_tasks(node_watch, startup, timer_task))?;
 
+    let sources = Sources::new(&settings.ports, state_file.clone());
     runtime("server runtime")?.block_on(async {
         let mut shutdown = Shutdown::listen()?;
         tokio::select! {
@@ -91,6 +92,10 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
                 tracing::info!("shutting down before it has listened");
                 return Ok(());
             }
+        }
+        sources.take_over(&board, timeline).await;
+        if let Some(file) = state_file {
+            memory::record(file, board.clone(), timeline, flips).map_err(starting("recorder"))?;
         }
         answer(app, &board, timeline, settings.ports, opened, shutdown).await
     })
@@ -123,10 +128,15 @@ async fn answer(
     Ok(())
 }
 
-/// What is counted and logged of each change of verdict.
-fn on_flip(node: Option<String>, metrics: Arc<Metrics>) -> Box<dyn Fn(&Flip) + Send + Sync> {
+/// What is counted and logged of each change of verdict. `flipped` wakes whoever writes it down; it may be nobody.
+fn on_flip(
+    node: Option<String>,
+    metrics: Arc<Metrics>,
+    flipped: SyncSender<()>,
+) -> Box<dyn Fn(&Flip) + Send + Sync> {
     Box::new(move |flip| {
         metrics.flip(flip);
+        let _ = flipped.try_send(());
         tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
     })
 }
@@ -142,6 +152,15 @@ async fn background_tasks(
         }
         None => timer_task.await,
     }
+}
+
+fn start_background(
+    background: Runtime,
+    tasks: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), AgentError> {
+    let run = move || run_background(&background, tasks);
+    thread::Builder::new().name("background".to_owned()).spawn(run).map_err(starting("background thread"))?;
+    Ok(())
 }
 
 /// Blocks on what never ends. Should it end all the same, by a panic (whose message is on stderr by now), an agent without

@@ -9,6 +9,7 @@ use nodegate_server::{AllowFrom, Limits};
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// For how long a start or an end may be put off.
@@ -118,6 +119,11 @@ pub(crate) struct Args {
     /// not-ready fails closed
     #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
     pub(crate) on_stale: OnStale,
+
+    /// Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API
+    /// server answers still knows it. The directory must be there, be writable, and be no other agent's
+    #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
 
     /// Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>,
     /// label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone

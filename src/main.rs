@@ -4,9 +4,12 @@
 
 mod agent;
 mod args;
+mod fetch;
+mod memory;
 mod ports;
 mod settings;
 mod status;
+mod target;
 mod timer_task;
 
 use args::{Args, Command};

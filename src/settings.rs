@@ -1,6 +1,7 @@
 //! Settings that depend on each other, and what the parts of the agent are told.
 
 use crate::args::Args;
+use crate::memory::StateFile;
 use crate::ports::PortSettings;
 use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
@@ -20,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) node_name: Option<String>,
     pub(crate) ports: PortSettings,
     pub(crate) startup_grace: Duration,
+    pub(crate) state_file: Option<StateFile>,
     pub(crate) policy: Policy,
     pub(crate) local_checks: LocalChecks,
     pub(crate) catalog: Catalog,
@@ -54,6 +56,7 @@ impl Settings {
             node_name: args.node_name,
             ports,
             startup_grace: args.startup_grace,
+            state_file: args.state_dir.as_deref().map(StateFile::in_directory),
             policy,
             local_checks,
             default_checks,

@@ -1,12 +1,11 @@
 //! `nodegate status`: asks a running agent, shows what it says, and ends with the verdict as exit code.
 
-mod fetch;
 mod health;
-mod target;
 mod text;
 
 use crate::args::{Output, StatusArgs};
-use fetch::Answer;
+use crate::fetch::{self, Answer};
+use crate::target::Target;
 use health::Health;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::status::Status;
@@ -15,7 +14,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
-use target::Target;
 use text::Text;
 
 /// What a list of checks needs in a query.

@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod answers;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
@@ -17,6 +18,7 @@ mod drain_on;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
+mod memory;
 mod network;
 mod page;
 mod services;

@@ -7,6 +7,8 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(1500);
 /// The window stops growing here, so that recovery is never far away.
 const LONGEST: Duration = Duration::from_secs(10);
+/// The longest `Retry-After` that is honoured.
+const LONGEST_LEFT_ALONE: Duration = Duration::from_secs(30);
 /// No attempt comes sooner than this after a failure.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -30,9 +32,21 @@ impl Backoff {
 
     /// The next wait.
     pub fn wait(&mut self) -> Duration {
-        let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(fastrand::f64());
+        self.wait_by(fastrand::f64())
+    }
+
+    /// The same with what was drawn, from 0 to 1.
+    pub fn wait_by(&mut self, drawn: f64) -> Duration {
+        let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(drawn);
         self.window = (self.window * 2).min(LONGEST);
         wait
+    }
+
+    /// For how long a server is left alone that has asked for it with `Retry-After`, up to a bound: a minute's outage must not
+    /// become an hour's. A little longer, as drawn, so that those who were told the same do not come back together.
+    pub fn left_alone_for(asked: Duration, drawn: f64) -> Duration {
+        let asked = asked.min(LONGEST_LEFT_ALONE);
+        (asked + asked.mul_f64(drawn / 4.0)).min(LONGEST_LEFT_ALONE)
     }
 
     /// Starts over, after a success that lasted.
@@ -44,6 +58,13 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_asks_for_it_is_left_alone_within_bounds() {
+        let alone = |seconds, drawn| Backoff::left_alone_for(Duration::from_secs(seconds), drawn).as_millis();
+        assert_eq!([alone(0, 1.0), alone(1, 0.0), alone(1, 1.0), alone(8, 0.5)], [0, 1000, 1250, 9000]);
+        assert_eq!([alone(29, 1.0), alone(3600, 0.0), alone(u64::MAX, 1.0)], [30_000; 3]);
+    }
 
     #[test]
     fn waits_are_spread_bounded_and_grow() {

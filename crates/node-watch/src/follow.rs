@@ -1,18 +1,18 @@
 //! Follows one list: a reflector, begun anew after every fault. What is held stays until the new list is complete.
 
 use crate::NodeWatch;
+use crate::driver::{Driver, Shared};
 use crate::first_list::FirstList;
-use crate::followed::{Followed, OwnLease, OwnNode, ServiceSlices};
-use crate::guard::{BOOKMARK_OVERDUE, Shared};
+use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
+use crate::freshness::{Input, Why};
 use crate::objects::Watched;
-use crate::proof::Proof;
-use crate::pulse::Pulse;
+use crate::observer::StreamObserver;
 use crate::stream::Stream;
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, Ended, Reason, Session, StaticCredentials};
-use nodegate_readiness::ServiceName;
+use nodegate_readiness::{Moment, ServiceName};
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,64 +29,111 @@ const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 200..=900;
 /// How long a forbidden Lease or Service is left alone.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
 
-/// Follows the own Node, forever. Each attempt makes a client, which the others share.
+/// An API server that goes on failing may be one of several behind its address: a new connection is tried so often.
+const TRY_ANOTHER_EVERY: Duration = Duration::from_mins(1);
+
+/// Follows the own Node, forever, on a client that the others share. It is kept for as long as its server answers, be it with
+/// errors: in a storm of them, five thousand agents that came back on new connections would be a storm of their own.
 pub(crate) async fn node(
     watch: &NodeWatch,
-    proof: Arc<Proof>,
+    driver: Arc<Driver>,
     no_client: impl Fn(),
     first_list: FirstList,
     shared: Sender<Option<Client>>,
 ) {
-    let node =
-        OwnNode { watch, proof: &proof, first_list: Some(first_list), shared: &shared, connecting: None };
-    let mut follower = Follower::new(watch, proof.clone(), node);
+    let node = OwnNode { watch, first_list: Some(first_list), shared: &shared, connecting: None };
+    let mut follower = Follower::new(watch, driver.clone(), node);
+    let mut kept = None;
+    let mut server_errors = ServerErrors::default();
     loop {
-        let pulse = Pulse { proof: proof.clone(), metrics: watch.metrics.clone() };
-        let client = match proof.take_move() {
-            Some(client) => Ok(client),
-            None => watch.connector.connect::<StaticCredentials>(pulse).await,
+        let observer = StreamObserver(driver.clone());
+        let (client, is_new) = match (driver.take_move(), kept.take()) {
+            (Some(client), _) => (Ok(client), true),
+            (None, Some(client)) => (Ok(client), false),
+            (None, None) => (watch.connector.connect::<StaticCredentials>(observer).await, true),
         };
-        let ended = match client {
+        let ended = match &client {
             Ok(client) => {
-                follower.followed.connecting = Some(client.clone());
-                follower.session(client, future::pending()).await
+                if is_new {
+                    follower.followed.connecting = Some(client.clone());
+                }
+                follower.session(client.clone(), future::pending()).await
             }
             Err(error) => {
                 no_client();
                 Ended::before_it_began(Reason::NoClient, error.to_string())
             }
         };
-        match ended.reason {
-            // It answered: what is refused to the Node's follower may be granted to the others, who stay where they are.
-            Reason::Forbidden if shared.borrow().is_none() => follower.followed.share(),
-            Reason::Forbidden => {}
+        // What is refused to the Node's follower may be granted to the others.
+        if ended.reason == Reason::Forbidden {
+            follower.followed.share();
+        }
+        if server_errors.keep(&ended, driver.now()) {
+            kept = client.ok();
+        } else {
             // On the old client the others would open a connection of their own.
-            _ => drop(shared.send_replace(None)),
+            shared.send_replace(None);
         }
         follower.rest(&ended).await;
     }
 }
 
+/// Whether a connection is worth keeping whose server fails.
+#[derive(Default)]
+struct ServerErrors {
+    in_a_row: u32,
+    tried_another: Option<Moment>,
+}
+
+impl ServerErrors {
+    /// Whether the next attempt goes over the same connection.
+    fn keep(&mut self, ended: &Ended, now: Moment) -> bool {
+        if ended.reason != Reason::ServerError || ended.lasted > LASTING {
+            *self = Self::default();
+        }
+        match ended.reason {
+            Reason::BadRequest
+            | Reason::Forbidden
+            | Reason::Expired
+            | Reason::Throttled
+            | Reason::Rejected => true,
+            // It has just answered the question; but not twice.
+            Reason::Deaf | Reason::Moved => ended.lasted > LASTING,
+            Reason::ServerError => {
+                self.in_a_row += 1;
+                let tried = self.tried_another.is_some_and(|at| now.since(at) < TRY_ANOTHER_EVERY);
+                let keep = self.in_a_row == 1 || tried;
+                if !keep {
+                    self.tried_another = Some(now);
+                }
+                keep
+            }
+            // A 401 wants fresh credentials, and what is left is no answer.
+            _ => false,
+        }
+    }
+}
+
 /// Follows the node's Lease, forever.
-pub(crate) async fn lease(watch: &NodeWatch, proof: Arc<Proof>, shared: Shared) {
-    Follower::new(watch, proof, OwnLease { watch }).follow(shared).await;
+pub(crate) async fn lease(watch: &NodeWatch, driver: Arc<Driver>, shared: Shared) {
+    Follower::new(watch, driver, OwnLease { watch }).follow(shared).await;
 }
 
 /// Follows the `EndpointSlices` of a Service, forever.
 pub(crate) async fn service(
     watch: &NodeWatch,
-    proof: Arc<Proof>,
+    driver: Arc<Driver>,
     first_list: FirstList,
     shared: Shared,
     (index, name): (usize, &ServiceName),
 ) {
     let slices = ServiceSlices { watch, index, name, first_list: Some(first_list) };
-    Follower::new(watch, proof, slices).follow(shared).await;
+    Follower::new(watch, driver, slices).follow(shared).await;
 }
 
 struct Follower<'a, F> {
     watch: &'a NodeWatch,
-    proof: Arc<Proof>,
+    driver: Arc<Driver>,
     stream: Stream,
     followed: F,
     backoff: Backoff,
@@ -95,9 +142,9 @@ struct Follower<'a, F> {
 }
 
 impl<'a, F: Followed> Follower<'a, F> {
-    fn new(watch: &'a NodeWatch, proof: Arc<Proof>, followed: F) -> Self {
+    fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
         let stream = followed.stream();
-        Self { watch, proof, stream, followed, backoff: Backoff::new(), told: Vec::new() }
+        Self { watch, driver, stream, followed, backoff: Backoff::new(), told: Vec::new() }
     }
 
     /// Follows on the shared client, forever, and moves to each new one.
@@ -129,10 +176,13 @@ impl<'a, F: Followed> Follower<'a, F> {
             Reason::Forbidden if self.stream != Stream::Node => {
                 FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
             }
-            // The API server has just answered the guard, and every agent's guard asks at a time of its own.
-            Reason::Deaf if ended.lasted > LASTING => Duration::ZERO,
+            // The API server has just answered the question, and every agent asks at a time of its own.
+            Reason::Deaf | Reason::Moved if ended.lasted > LASTING => Duration::ZERO,
             _ => self.backoff.wait(),
         };
+        let alone = self.driver.retry_after(self.stream);
+        let wait =
+            wait.max(alone.map_or(Duration::ZERO, |asked| Backoff::left_alone_for(asked, fastrand::f64())));
         self.log(ended, wait);
         if !self.told.contains(&ended.reason) {
             self.told.push(ended.reason);
@@ -173,22 +223,23 @@ impl<'a, F: Followed> Follower<'a, F> {
 
     /// Lists and watches until something goes wrong, or `moved` is done.
     async fn session(&mut self, client: Client, moved: impl Future<Output = ()>) -> Ended {
-        if let Some(life) = self.proof.life(self.stream) {
-            life.begin();
-        }
-        let asked_at = self.proof.now();
+        self.driver.begin(self.stream);
+        let asked_at = self.driver.now();
         let session = Session {
             api: self.followed.api(client),
             config: self.followed.selected().timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: SYNC_TIMEOUT,
         };
-        let proof = self.proof.clone();
-        let condemned = condemned(&proof, self.stream);
+        let driver = self.driver.clone();
+        let replaced = driver.replaced(self.stream);
         let stop = async {
             tokio::select! {
                 // A replacement also takes the client away; whoever saw that first would be told of the replacement once more.
                 biased;
-                () = condemned => (Reason::Deaf, "the watch has missed a change or has gone silent".to_owned()),
+                why = replaced => match why {
+                    Why::Deaf => (Reason::Deaf, "the watch has missed a change or has gone silent".to_owned()),
+                    Why::Moved => (Reason::Moved, "the API server answers on another connection".to_owned()),
+                },
                 () = moved => (Reason::Moved, String::new()),
             }
         };
@@ -201,13 +252,20 @@ impl<'a, F: Followed> Follower<'a, F> {
                 match event {
                     Event::Init | Event::InitApply(_) => {}
                     // The truth first, and then that it may be believed.
-                    Event::Apply(_) | Event::Delete(_) => {
-                        self.followed.changed(&store.state());
-                        self.proof.event(self.stream);
+                    Event::Apply(object) => {
+                        let node = self.followed.changed(&store.state());
+                        self.driver.step(match F::renewed(&object) {
+                            Some(Renewed(at)) => Input::Renewed { at, wall: nodegate_clock::wall() },
+                            None => Input::Changed { stream: self.stream, node },
+                        });
+                    }
+                    Event::Delete(_) => {
+                        let node = self.followed.changed(&store.state());
+                        self.driver.step(Input::Changed { stream: self.stream, node });
                     }
                     Event::InitDone => {
-                        self.followed.changed(&store.state());
-                        self.proof.listed(self.stream, asked_at);
+                        let node = self.followed.changed(&store.state());
+                        self.driver.step(Input::Listed { stream: self.stream, asked_at, node });
                         self.followed.settled();
                         self.watching_again();
                     }
@@ -237,27 +295,5 @@ impl<'a, F: Followed> Follower<'a, F> {
         } else {
             tracing::info!(resource, "watching again");
         }
-    }
-}
-
-/// Waits until the stream is to be dropped, whatever it says itself.
-async fn condemned(proof: &Proof, stream: Stream) {
-    let Some(life) = proof.life(stream) else { return future::pending().await };
-    let Stream::Service(_) = stream else { return life.replace.notified().await };
-    // The guard asks for the Node only; here a missing bookmark has to be enough.
-    let overdue = async {
-        loop {
-            let heard = life.last_bytes().unwrap_or_default();
-            let left = BOOKMARK_OVERDUE.saturating_sub(proof.now().since(heard));
-            if left.is_zero() && life.is_open() {
-                return;
-            }
-            tokio::time::sleep(left.max(Duration::from_secs(1))).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = life.replace.notified() => {}
-        () = overdue => {}
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::NodeWatch;
 use crate::first_list::FirstList;
-use crate::held::Held;
+use crate::freshness::NodeState;
 use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
-use crate::proof::Proof;
 use crate::stream::Stream;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::{WatchedNode, tagged};
 use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
 use std::sync::Arc;
+use std::time::SystemTime;
 use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
@@ -26,11 +26,18 @@ pub(crate) trait Followed {
     fn api(&self, client: Client) -> Api<Self::Object>;
     /// Which objects.
     fn selected(&self) -> watcher::Config;
-    /// These are all that there are now.
-    fn changed(&self, objects: &[Arc<Self::Object>]);
+    /// These are all that there are now; if that is the Node, the state that it is in.
+    fn changed(&self, objects: &[Arc<Self::Object>]) -> Option<NodeState>;
+    /// When a heartbeat was sent, by its sender's clock; `None` for what is none.
+    fn renewed(_: &Self::Object) -> Option<Renewed> {
+        None
+    }
     /// What was listed counts from now on, or a list can't be had for the time being.
     fn settled(&mut self);
 }
+
+/// A heartbeat; some have no date.
+pub(crate) struct Renewed(pub(crate) Option<SystemTime>);
 
 fn now(watch: &NodeWatch) -> Moment {
     watch.timeline.at(nodegate_clock::now())
@@ -44,7 +51,6 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
 /// The own Node.
 pub(crate) struct OwnNode<'a> {
     pub(crate) watch: &'a NodeWatch,
-    pub(crate) proof: &'a Proof,
     pub(crate) first_list: Option<FirstList>,
     /// The client that the others use, once it has a connection: whoever asked on it any sooner would open a second one, and
     /// a thousand agents that come back together would come back twice.
@@ -77,11 +83,11 @@ impl Followed for OwnNode<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&self, nodes: &[Arc<WatchedNode>]) {
+    fn changed(&self, nodes: &[Arc<WatchedNode>]) -> Option<NodeState> {
         let node = nodes.first();
-        self.proof.hold(node.map_or(Held::Absent, |node| Held::present(&node.metadata)));
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
         self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
+        Some(node.map_or(NodeState::Absent, |node| NodeState::present(&node.metadata)))
     }
 
     fn settled(&mut self) {
@@ -111,7 +117,13 @@ impl Followed for OwnLease<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&self, _: &[Arc<WatchedLease>]) {}
+    fn changed(&self, _: &[Arc<WatchedLease>]) -> Option<NodeState> {
+        None
+    }
+
+    fn renewed(lease: &WatchedLease) -> Option<Renewed> {
+        Some(Renewed(lease.renewed()))
+    }
 
     fn settled(&mut self) {}
 }
@@ -140,10 +152,11 @@ impl Followed for ServiceSlices<'_> {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name()))
     }
 
-    fn changed(&self, slices: &[Arc<WatchedSlice>]) {
+    fn changed(&self, slices: &[Arc<WatchedSlice>]) -> Option<NodeState> {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &self.watch.node_name);
         self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());
+        None
     }
 
     /// A Service that can't be watched holds nobody up.

@@ -1,29 +1,30 @@
 //! Watches the node's own Node object and its Lease, and keeps proof that the cache follows the API server.
 //!
-//! Three loops share the work: one follows the Node, one follows the Lease whose renewals are a free heartbeat, and the
-//! guard asks the API server when nothing else proves that the cache is current. One more loop follows the `EndpointSlices` of
-//! each watched Service. What is learned goes to the [`Board`] in the core's words.
+//! One loop follows the Node, one the Lease whose renewals are a free heartbeat, and one the `EndpointSlices` of each watched
+//! Service. What proves that the cache is current, and what to do when nothing does, is for a state machine (`freshness`) that
+//! knows neither clock nor network; its driver asks the API server when it says so. What is learned goes to the [`Board`] in
+//! the core's words.
 
+mod driver;
 mod first_list;
 mod follow;
 mod followed;
+mod freshness;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod guard;
-mod held;
 mod metrics;
 mod objects;
-mod proof;
-mod pulse;
+mod observer;
 mod stream;
 
+pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;
 pub use nodegate_kube_follow::Connector;
 
+use driver::Driver;
 use first_list::FirstList;
 use futures::future::join_all;
 use nodegate_readiness::{Board, Liveness, Timeline};
-use proof::Proof;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -44,7 +45,7 @@ pub enum Startup {
 pub struct NodeWatch {
     /// The node's name.
     pub node_name: String,
-    /// Freshness older than this is stale; the guard asks well before.
+    /// Freshness older than this is stale; the API server is asked well before.
     pub stale_after: Duration,
     /// What clients are made over.
     pub connector: Connector,
@@ -52,7 +53,7 @@ pub struct NodeWatch {
     pub board: Arc<Board>,
     /// Turns instants into moments.
     pub timeline: Timeline,
-    /// Where the guard says that it is alive.
+    /// Where the driver says that it is alive.
     pub liveness: Arc<Liveness>,
     /// What is counted.
     pub metrics: Arc<WatchMetrics>,
@@ -61,7 +62,7 @@ pub struct NodeWatch {
 impl NodeWatch {
     /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
-        let proof = Arc::new(Proof::new(self.board.clone(), self.timeline));
+        let driver = Arc::new(Driver::new(self.clone()));
         let first_list = FirstList::new(startup.clone());
         let no_client = || {
             startup.send_if_modified(|at| {
@@ -72,16 +73,18 @@ impl NodeWatch {
             });
         };
         let (share, shared) = watch::channel(None);
-        let lease = follow::lease(&self, proof.clone(), shared.clone());
-        let guard = guard::run(&self, proof.clone(), shared.clone());
+        let lease = follow::lease(&self, driver.clone(), shared.clone());
+        let drive = driver::run(driver.clone(), shared.clone());
         let services: Vec<_> = self
             .board
             .catalog()
             .services()
             .enumerate()
-            .map(|service| follow::service(&self, proof.clone(), first_list.clone(), shared.clone(), service))
+            .map(|service| {
+                follow::service(&self, driver.clone(), first_list.clone(), shared.clone(), service)
+            })
             .collect();
-        let node = follow::node(&self, proof, no_client, first_list, share);
-        tokio::join!(node, lease, guard, join_all(services));
+        let node = follow::node(&self, driver, no_client, first_list, share);
+        tokio::join!(node, lease, drive, join_all(services));
     }
 }

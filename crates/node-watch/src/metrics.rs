@@ -1,7 +1,8 @@
 //! What is counted of the watches.
 
+use crate::freshness::Transitions;
 use nodegate_kube_follow::Reason;
-use nodegate_readiness::{AtomicMoment, Timeline};
+use nodegate_readiness::{AtomicMoment, Moment, Timeline};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -36,9 +37,20 @@ pub struct WatchMetrics {
     restarts: Family<RestartLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     last_event: Arc<AtomicMoment>,
+    lease_renewed: Arc<AtomicMoment>,
+    transitions: Arc<Transitions>,
 }
 
 impl WatchMetrics {
+    /// Which ways the freshness of the cache has gone.
+    pub fn transitions(&self) -> Arc<Transitions> {
+        self.transitions.clone()
+    }
+
+    pub(crate) fn lease_renewed(&self, at: Moment) {
+        self.lease_renewed.advance(at);
+    }
+
     /// Adds the families to a registry, whose prefix is `nodegate`.
     pub fn register(&self, registry: &mut Registry, timeline: Timeline) {
         // An alert counts these with increase(), which does not see the event that brings a series into being.

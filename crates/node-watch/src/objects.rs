@@ -1,6 +1,7 @@
 //! What is watched besides the Node, cut down to what is needed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::runtime::reflector::Lookup;
 use nodegate_kube_follow::{WatchedNode, resource};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -44,11 +46,29 @@ impl Watched for WatchedSlice {
     }
 }
 
-/// A Lease, of which only the news that it changed matters.
+/// A Lease, of which only matters when it was renewed.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct WatchedLease {
     #[serde(default)]
     metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<LeaseSpec>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeaseSpec {
+    /// A date that makes no sense is none, and no reason to drop the watch.
+    #[serde(default)]
+    renew_time: Option<String>,
+}
+
+impl WatchedLease {
+    /// When the kubelet renewed it, by its clock.
+    pub(crate) fn renewed(&self) -> Option<SystemTime> {
+        let text = self.spec.as_ref()?.renew_time.as_ref()?;
+        text.parse::<Timestamp>().ok().map(SystemTime::from)
+    }
 }
 
 /// An `EndpointSlice`, as far as the count of ready local endpoints depends on it.
@@ -133,6 +153,19 @@ mod tests {
             [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r))
         );
         assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
+    }
+
+    #[test]
+    fn a_lease_has_the_date_of_its_renewal_or_none() {
+        let read = |spec: &str| {
+            let lease: WatchedLease = serde_json::from_str(&format!(r#"{{"metadata":{{}}{spec}}}"#)).unwrap();
+            lease.renewed().map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros())
+        };
+        let renewed = r#","spec":{"holderIdentity":"n1","renewTime":"2026-11-21T06:40:10.000250Z"}"#;
+        assert_eq!(read(renewed), Some(1_795_243_210_000_250));
+        for none in ["", r#","spec":null"#, r#","spec":{}"#, r#","spec":{"renewTime":"soon"}"#] {
+            assert_eq!(read(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// The stream that a request lists or watches; `None` for the guard's question, which names its object. Requests for
+    /// The stream that a request lists or watches; `None` for the question what etcd holds, which names its object. Requests for
     /// Services say it themselves: they differ in no more than a selector.
     pub(crate) fn of(request: &Parts) -> Option<Self> {
         if let Some(tagged) = request.extensions.get::<Self>() {

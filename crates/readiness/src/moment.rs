@@ -18,6 +18,11 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The moment `earlier` before this one; `None` before the origin.
+    pub fn before(self, earlier: Duration) -> Option<Self> {
+        self.0.checked_sub(u64::try_from(earlier.as_nanos()).ok()?).map(Self)
+    }
+
     /// The moment `later` after this one.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {

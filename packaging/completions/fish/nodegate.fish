@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_nodegate_global_optspecs
-    string join \n node-name= listen-port= listen-address= agent-port= allow-from= metrics-addr= max-connections= stale-after= on-stale= drain-on= startup-grace= shutdown-grace= default-checks= checks= on-demand= check= watch-service= http-check= tcp-check= host-root= conditions= log-format= log= h/help V/version
+    string join \n node-name= listen-port= listen-address= agent-port= allow-from= metrics-addr= max-connections= stale-after= on-stale= state-dir= drain-on= startup-grace= shutdown-grace= default-checks= checks= on-demand= check= watch-service= http-check= tcp-check= host-root= conditions= log-format= log= h/help V/version
 end
 
 function __fish_nodegate_needs_command
@@ -35,6 +35,7 @@ complete -c nodegate -n "__fish_nodegate_needs_command" -l stale-after -d 'The c
 complete -c nodegate -n "__fish_nodegate_needs_command" -l on-stale -d 'What a stale cache means: ready fails open; keep-drain fails open but holds the last known drain signal; not-ready fails closed' -r -f -a "ready\t''
 keep-drain\t''
 not-ready\t''"
+complete -c nodegate -n "__fish_nodegate_needs_command" -l state-dir -d 'Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API server answers still knows it. The directory must be there, be writable, and be no other agent\'s' -r -f -a "(__fish_complete_directories)"
 complete -c nodegate -n "__fish_nodegate_needs_command" -l drain-on -d 'Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l startup-grace -d 'How long to wait for the first answer of the API server before listening without it' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l shutdown-grace -d 'How long requests in flight may take after SIGTERM' -r -f

@@ -8,9 +8,11 @@ mod answers;
 mod clients;
 mod connections;
 mod etcd;
+mod history;
 mod host;
 mod kernel;
 mod node;
+mod restarts;
 mod scene;
 mod simulator;
 mod steady;
@@ -63,6 +65,8 @@ stories! {
     "the same for Nodes alone, Leases go on" => etcd::nodes_cut_off_while_leases_go_on long,
     "API server cut off from etcd, a healthy one behind the same address" => etcd::cut_off_beside_a_healthy_one,
     "the same, no right to watch Leases" => etcd::cut_off_beside_a_healthy_one_without_leases,
+    "etcd restored to an older revision" => history::restored,
+    "GOAWAY after every answer" => history::goaway_after_every_answer,
     "401: token rotated" => access::token_rotated,
     "403: RBAC for Nodes taken away, given back" => access::rbac_for_nodes_taken_away_and_given_back,
     "403: no right to watch Leases" => access::rbac_forbids_leases,
@@ -88,6 +92,7 @@ stories! {
     "slow-loris" => clients::slow_loris hostile,
     "garbage" => clients::garbage hostile,
     "requests of 1 MB" => clients::oversized hostile,
+    "agent replaced while no API server answers, a drain held" => restarts::replaced_in_an_outage,
     "agent replaced 50 times, 200 probes/s" => upgrades::fifty_replacements alone,
     "the same, 5 ms away" => upgrades::fifty_replacements_from_afar alone,
 }

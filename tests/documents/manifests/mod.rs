@@ -215,14 +215,16 @@ fn the_host_checks_see_the_node_and_get_the_sockets_group_and_nothing_more() {
     let mut expected = overlay("");
     let pod = expected.pod_mut();
     pod["securityContext"]["supplementalGroups"] = json!([0]);
-    pod["volumes"] = json!([{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]);
+    let volume = json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}});
+    pod["volumes"].as_array_mut().unwrap().insert(0, volume);
     let container = &mut pod["containers"][0];
-    container["volumeMounts"] = json!([{
+    let mount = json!({
         "name": "host",
         "mountPath": "/host",
         "readOnly": true,
         "mountPropagation": "HostToContainer",
-    }]);
+    });
+    container["volumeMounts"].as_array_mut().unwrap().insert(0, mount);
     let mut env = container.every("/env").to_vec();
     env.push(json!({"name": "NODEGATE_HOST_ROOT", "value": "/host"}));
     env.sort_by_key(|variable| variable.at("/name").to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
 /// What others may count on; the golden file has these and the `process_` families.
-const FAMILIES: [&str; 17] = [
+const FAMILIES: [&str; 18] = [
     "verdict",
     "cache_age_seconds",
     "cache_stale",
@@ -22,6 +22,7 @@ const FAMILIES: [&str; 17] = [
     "check_age_seconds",
     "check_duration_seconds",
     "http_requests_total",
+    "answers_total",
     "connections",
     "build_info",
     "connections_refused_total",

@@ -10,7 +10,7 @@ const WATCH_SECONDS: RangeInclusive<u32> = 200..=900;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The guard's questions, three in the 5 min between two posts of the status.
+/// The questions what etcd holds, three in the 5 min between two posts of the status.
 const QUESTIONS_A_MINUTE: f64 = 0.6;
 
 /// Resumed watches a minute if they come evenly.

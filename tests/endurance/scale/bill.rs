@@ -16,7 +16,7 @@ const WATCHES: f64 = 2.0;
 const BOOKMARKS: f64 = WATCHES / 60.0;
 const BOOKMARK_BYTES: f64 = 400.0;
 const ROTATIONS: f64 = WATCHES * 7.7 / 3600.0;
-/// The guard's: three between two posts of the status, each some 83 s after what last proved the Node itself.
+/// Of what etcd holds: three between two posts of the status, each some 83 s after what last proved the Node itself.
 const QUESTIONS: f64 = 3.0 * HEARTBEATS;
 const QUESTION_BYTES: f64 = 1_000.0;
 

@@ -9,7 +9,7 @@ use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
 use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::guard::removal;
-use crate::plan::render::{RenderError, Template, render};
+use crate::plan::render::{RenderError, Template, own_part, render};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ pub enum Applied {
     Dynamic,
     /// A new file and a reload.
     Reloaded,
+    /// A new file; nobody is there to tell HAProxy of it.
+    Written,
     /// A new file; no HAProxy runs that could read it.
     NotRunning,
     /// Nothing yet: it takes a reload, and none is allowed now.
@@ -99,6 +101,21 @@ pub struct Applier {
     problems: Vec<Problem>,
 }
 
+/// What a file was written for.
+struct Next {
+    desired: Desired,
+    template: Template,
+    /// What the head says of all servers; none if servers that are added at run time can't have it.
+    inherited: Option<String>,
+}
+
+async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
+    match previous {
+        Some(previous) => Ok(previous.restore().await?),
+        None => Ok(()),
+    }
+}
+
 impl Applier {
     /// Knows nothing of HAProxy yet.
     pub fn new(tools: Tools) -> Self {
@@ -136,10 +153,15 @@ impl Applier {
         }
         let mut desired = desired.clone();
         self.problems = tools.leave_out(&template, &mut desired, &old_text);
-        let text = render(&template, &desired, &tools.policy.check, tools.state_file_name().as_deref())?;
+        let check = tools.check().await;
+        let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
         let same_bytes = old.as_deref() == Some(text.as_bytes());
         drop(old);
-        let distance = self.distance(&desired, &template);
+        let distance = self.distance(&desired, &template, same_bytes);
+        let inherited = match &distance {
+            Some(Distance::Nodes { .. }) => tools.inherited(&text),
+            _ => None,
+        };
         if same_bytes && !force && matches!(distance, None | Some(Distance::States)) {
             self.taken(desired, template, distance.is_none());
             return Ok(Applied::Unchanged);
@@ -150,17 +172,17 @@ impl Applier {
         }
         // The same bytes were validated when they were written.
         let previous = if same_bytes { None } else { Some(self.write(text).await?) };
-        self.load(distance, previous, (desired, template), reload.allowed).await
+        let next = Next { desired, template, inherited };
+        self.load(distance, previous, next, reload.allowed).await
     }
 
     /// Puts a new version in place, marked as not loaded.
     async fn write(&self, text: String) -> Result<Previous, ApplyError> {
         let Tools { file, haproxy, before, .. } = &self.tools;
-        let candidate = file.prepare(text.as_bytes())?;
-        drop(text);
+        let candidate = file.prepare(text.into_bytes()).await?;
         validate(haproxy, before, candidate.path()).await?;
         file.set_unloaded()?;
-        Ok(candidate.commit()?)
+        Ok(candidate.commit().await?)
     }
 
     /// Brings HAProxy to what the file holds now, by the least that it takes.
@@ -168,38 +190,45 @@ impl Applier {
         &mut self,
         distance: Distance,
         previous: Option<Previous>,
-        next: (Desired, Template),
+        next: Next,
         may_reload: bool,
     ) -> Result<Applied, ApplyError> {
         let applied = match distance {
             Distance::States => Applied::Rewritten,
-            Distance::Nodes { added, removed } => match self.change(&next.0, &added, &removed).await {
+            Distance::Nodes { added, removed } => match self.change(&next, &added, &removed).await {
                 Ok(()) => Applied::Dynamic,
                 Err(reason) if may_reload => {
                     tracing::info!(%reason, "servers can't be changed at run time: reloading");
                     return self.reload(previous, next).await;
                 }
                 Err(_) => {
-                    previous.map_or(Ok(()), Previous::restore)?;
+                    restore(previous).await?;
                     return Ok(Applied::Postponed);
                 }
             },
             Distance::Structure => return self.reload(previous, next).await,
         };
-        self.taken(next.0, next.1, false);
+        self.taken(next.desired, next.template, false);
         self.tools.file.set_loaded();
         Ok(applied)
     }
 
     /// How far the running structure is from the desired one; none if nothing is known of it.
-    fn distance(&self, desired: &Desired, template: &Template) -> Option<Distance> {
+    fn distance(&self, desired: &Desired, template: &Template, same_bytes: bool) -> Option<Distance> {
         let (layout, live) = self.live.as_ref()?;
-        if live != template {
+        let own = |desired| own_part(template, desired, &self.tools.policy.check);
+        if live != template || (!same_bytes && own(&layout.desired) != own(desired)) {
             return Some(Distance::Structure);
         }
         match desired.distance(&layout.desired) {
             Distance::Nodes { added, .. }
                 if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
+            {
+                Some(Distance::Structure)
+            }
+            // What is made of labels is not known, either.
+            Distance::States
+                if !same_bytes && !template.has_our_sections() && !desired.same_labels(&layout.desired) =>
             {
                 Some(Distance::Structure)
             }
@@ -214,15 +243,26 @@ impl Applier {
 
     async fn change(
         &mut self,
-        desired: &Desired,
+        next: &Next,
         added: &BTreeSet<String>,
         removed: &BTreeSet<String>,
     ) -> Result<(), DynamicError> {
+        let inherited = match &next.inherited {
+            None if !added.is_empty() => return Err(DynamicError::DefaultServer),
+            inherited => inherited.as_deref().unwrap_or_default(),
+        };
         let (Some(runtime), Some((layout, _))) = (&self.tools.runtime, &mut self.live) else {
             return Err(DynamicError::Version);
         };
-        let left =
-            dynamic::change(runtime, &self.tools.policy.check, layout, desired, added, removed).await?;
+        let left = dynamic::change(
+            runtime,
+            &self.tools.policy.check,
+            layout,
+            &next.desired,
+            (added, inherited),
+            removed,
+        )
+        .await?;
         for name in removed {
             if !layout.dynamic.remove(name) {
                 self.lingering.insert(name.clone());
@@ -236,7 +276,7 @@ impl Applier {
     async fn reload(
         &mut self,
         previous: Option<Previous>,
-        (desired, template): (Desired, Template),
+        Next { desired, template, .. }: Next,
     ) -> Result<Applied, ApplyError> {
         // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
         self.tools.file.set_unloaded()?;
@@ -244,7 +284,8 @@ impl Applier {
             Ok(()) => {
                 self.taken(desired, template, true);
                 self.tools.file.set_loaded();
-                Ok(Applied::Reloaded)
+                let told = self.tools.reloader.is_somebody();
+                Ok(if told { Applied::Reloaded } else { Applied::Written })
             }
             // There is no old process to go on; the next one starts with the new file, which has been validated. Until
             // it has answered, and reloaded, nothing is known to have taken effect: it may have read the old one.
@@ -254,7 +295,7 @@ impl Applier {
                 Ok(Applied::NotRunning)
             }
             Err(error) => {
-                previous.map_or(Ok(()), Previous::restore)?;
+                restore(previous).await?;
                 Err(error.into())
             }
         }

@@ -1,8 +1,10 @@
 //! The configuration file: replaced whole or not at all.
 
 use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -69,8 +71,13 @@ impl ConfigFile {
     }
 
     /// Writes a new version beside the old one, down to the disk.
-    pub fn prepare(&self, bytes: &[u8]) -> Result<Candidate, FileError> {
-        let path = beside(&self.path, "new");
+    pub async fn prepare(&self, bytes: Vec<u8>) -> Result<Candidate, FileError> {
+        let file = self.clone();
+        off_the_loop(move || file.prepare_now(&bytes)).await
+    }
+
+    fn prepare_now(&self, bytes: &[u8]) -> Result<Candidate, FileError> {
+        let path = own(&self.path, "new");
         let candidate = Candidate { path, target: self.path.clone() };
         // A leftover of a run that was killed; a symbolic link in its place must not be followed.
         let _ = std::fs::remove_file(&candidate.path);
@@ -109,10 +116,43 @@ impl ConfigFile {
         beside(&self.path, "unloaded")
     }
 
-    /// Replaces the file without asking anybody.
-    pub fn replace(&self, bytes: &[u8]) -> Result<(), FileError> {
-        self.prepare(bytes)?.commit().map(drop)
+    /// The file that is locked by who writes; it stays, so that all lock the same.
+    pub fn open_lock(&self) -> Result<File, FileError> {
+        let path = beside(&self.path, "lock");
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("lock", &path))
     }
+
+    /// Removes versions that were never put in place, and old ones that were kept for a while.
+    pub fn clear_leftovers(&self) {
+        let starts = [beside(&self.path, "new"), beside(&self.path, "previous")];
+        let starts = starts.map(|path| path.file_name().map(OsStr::to_owned).unwrap_or_default());
+        let Ok(entries) = std::fs::read_dir(directory(&self.path)) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if starts.iter().any(|start| name.as_bytes().starts_with(start.as_bytes())) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Replaces the file without asking anybody.
+    pub async fn replace(&self, bytes: Vec<u8>) -> Result<(), FileError> {
+        self.prepare(bytes).await?.commit().await.map(drop)
+    }
+}
+
+/// A disk that is slow to sync must not keep the loops from anything else.
+async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    let gone = |error| failed("write", Path::new("anything"))(io::Error::other(error));
+    tokio::task::spawn_blocking(work).await.map_err(gone)?
 }
 
 impl Candidate {
@@ -122,8 +162,12 @@ impl Candidate {
     }
 
     /// Puts it in the old one's place, which is kept for [`Previous::restore`].
-    pub fn commit(self) -> Result<Previous, FileError> {
-        let kept = beside(&self.target, "previous");
+    pub async fn commit(self) -> Result<Previous, FileError> {
+        off_the_loop(move || self.commit_now()).await
+    }
+
+    fn commit_now(self) -> Result<Previous, FileError> {
+        let kept = own(&self.target, "previous");
         let _ = std::fs::remove_file(&kept);
         let kept = match std::fs::hard_link(&self.target, &kept) {
             Ok(()) => Some(kept),
@@ -145,7 +189,11 @@ impl Drop for Candidate {
 
 impl Previous {
     /// Puts the old version back; a file that was not there before is left.
-    pub fn restore(mut self) -> Result<(), FileError> {
+    pub async fn restore(self) -> Result<(), FileError> {
+        off_the_loop(move || self.restore_now()).await
+    }
+
+    fn restore_now(mut self) -> Result<(), FileError> {
         if let Some(path) = self.path.take() {
             std::fs::rename(&path, &self.target).map_err(failed("restore", &self.target))?;
             sync_directory(&self.target)?;
@@ -162,17 +210,23 @@ impl Drop for Previous {
     }
 }
 
+/// A name that no other process writes to.
+fn own(path: &Path, suffix: &str) -> PathBuf {
+    beside(path, &format!("{suffix}-{}", std::process::id()))
+}
+
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.nodegate-{suffix}"))
 }
 
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// A rename is on the disk when its directory is.
 fn sync_directory(path: &Path) -> Result<(), FileError> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory(path);
     let sync = || {
         let handle = rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::fs::fsync(handle)
@@ -184,19 +238,19 @@ fn sync_directory(path: &Path) -> Result<(), FileError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_version_is_in_effect_whole_or_not_at_all_and_can_be_taken_back() {
+    #[tokio::test]
+    async fn a_version_is_in_effect_whole_or_not_at_all_and_can_be_taken_back() {
         let directory = tempfile::tempdir().unwrap();
         let file = ConfigFile::new(directory.path().join("haproxy.cfg"));
         assert_eq!(file.read().unwrap(), None);
-        file.replace(b"one").unwrap();
-        let candidate = file.prepare(b"two").unwrap();
+        file.replace(b"one".to_vec()).await.unwrap();
+        let candidate = file.prepare(b"two".to_vec()).await.unwrap();
         assert_eq!(file.read().unwrap().unwrap(), b"one");
-        let previous = candidate.commit().unwrap();
+        let previous = candidate.commit().await.unwrap();
         assert_eq!(file.read().unwrap().unwrap(), b"two");
-        previous.restore().unwrap();
+        previous.restore().await.unwrap();
         assert_eq!(file.read().unwrap().unwrap(), b"one");
-        drop(file.prepare(b"three").unwrap());
+        drop(file.prepare(b"three".to_vec()).await.unwrap());
         let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -213,10 +267,11 @@ mod tests {
         assert!(!file.is_unloaded());
     }
 
-    #[test]
-    fn errors_name_the_file() {
+    #[tokio::test]
+    async fn errors_name_the_file() {
         let file = ConfigFile::new(PathBuf::from("/nowhere/haproxy.cfg"));
-        let error = file.replace(b"").unwrap_err().to_string();
-        assert!(error.starts_with("can't write /nowhere/.haproxy.cfg.nodegate-new: "), "{error}");
+        let error = file.replace(Vec::new()).await.unwrap_err().to_string();
+        let own = format!("can't write /nowhere/.haproxy.cfg.nodegate-new-{}: ", std::process::id());
+        assert!(error.starts_with(&own), "{error}");
     }
 }

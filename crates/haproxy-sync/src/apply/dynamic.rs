@@ -2,6 +2,7 @@
 
 use crate::apply::layout::Layout;
 use crate::haproxy::socket::{AskError, Runtime};
+use crate::haproxy::version::Version;
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, ServerState};
 use crate::plan::last_resort::LastResortBackend;
@@ -12,8 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 
 /// More commands than this take longer than a reload.
 const MAX_COMMANDS: usize = 4000;
-/// From this version on such servers can have health checks.
-const SINCE: (u32, u32) = (2, 6);
 
 /// Why servers could not be changed at run time; a reload is the answer to all of these.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +23,9 @@ pub enum DynamicError {
     /// It is too old.
     #[error("HAProxy's version has no dynamic servers with checks")]
     Version,
+    /// The head says of all servers what can't be said of these.
+    #[error("the default-server of the head can't be given to a server at run time")]
+    DefaultServer,
     /// It is too much.
     #[error("too many servers change at once")]
     TooMany,
@@ -39,44 +41,60 @@ pub async fn change(
     check: &Check,
     layout: &Layout,
     desired: &Desired,
-    added: &BTreeSet<String>,
+    (added, inherited): (&BTreeSet<String>, &str),
     removed: &BTreeSet<String>,
 ) -> Result<Vec<String>, DynamicError> {
-    if (added.len() + removed.len()) * desired.frontends.len() > MAX_COMMANDS {
+    let backends = desired.frontends.len() + desired.last_resort.len();
+    if (added.len() + removed.len()) * backends > MAX_COMMANDS {
         return Err(DynamicError::TooMany);
     }
-    if runtime.version().await?.is_none_or(|version| version < SINCE) {
+    if runtime.version().await?.is_none_or(|version| version < Version::OLDEST) {
         return Err(DynamicError::Version);
     }
-    add(runtime, check, desired, added).await?;
+    add(runtime, check, desired, added, inherited).await?;
     take_out(runtime, layout, removed).await
 }
 
+/// A server that is added: its name, what it is, its state, and whether it has to be found up first.
+struct Added {
+    path: String,
+    line: String,
+    state: ServerState,
+    checked: bool,
+    starts_down: bool,
+}
+
+impl Added {
+    /// What it takes from there on: such servers begin under maintenance, and unchecked.
+    fn starts(&self) -> Vec<String> {
+        let Self { path, state, .. } = self;
+        let mut starts = Vec::new();
+        if self.checked {
+            starts.push(format!("enable health {path}"));
+        }
+        starts.push(format!("set server {path} state {}", state.word()));
+        if self.starts_down {
+            starts.push(format!("set server {path} health down"));
+        }
+        starts
+    }
+}
+
+/// `inherited` is what the head says of all servers.
 async fn add(
     runtime: &Runtime,
     check: &Check,
     desired: &Desired,
     added: &BTreeSet<String>,
+    inherited: &str,
 ) -> Result<(), DynamicError> {
+    let servers = added.iter().flat_map(|name| servers(check, desired, name)).collect::<Vec<_>>();
     let (mut adds, mut starts) = (Vec::new(), Vec::new());
-    for name in added {
-        let state = desired.node(name).map_or(ServerState::Ready, |node| node.state);
-        for frontend in &desired.frontends {
-            let Some(line) = server_line(check, frontend, name) else { continue };
-            let path = format!("{}/{name}", frontend.backend);
-            adds.push(format!("add server {path} {line}"));
-            starts.push(format!("enable health {path}"));
-            starts.push(format!("set server {path} state {}", state.word()));
-        }
-        for backend in &desired.last_resort {
-            let Some(line) = last_resort_line(check, backend, name) else { continue };
-            let path = format!("{}/{name}", backend.name);
-            adds.push(format!("add server {path} {line}"));
-            if backend.check.is_some() {
-                starts.push(format!("enable health {path}"));
-            }
-            starts.push(format!("set server {path} state ready"));
-        }
+    for server in servers {
+        // What a server says itself comes last, and so counts.
+        let (address, parameters) = server.line.split_once(' ').unwrap_or((&server.line, ""));
+        adds.push(format!("add server {} {address} {inherited} {parameters}", server.path));
+        starts.extend(server.starts());
     }
     debug_assert!(adds.len() <= MAX_COMMANDS, "{} servers at once", adds.len());
     let said = runtime.tell(&adds).await?;
@@ -87,6 +105,23 @@ async fn add(
         Some(refusal) => Err(DynamicError::Refused(refusal)),
         None => Ok(()),
     }
+}
+
+/// A node's servers.
+fn servers<'a>(check: &'a Check, desired: &'a Desired, node: &'a str) -> impl Iterator<Item = Added> {
+    let state = desired.node(node).map_or(ServerState::Ready, |node| node.state);
+    let own = desired.frontends.iter().filter_map(move |frontend| {
+        let (path, starts_down) = (format!("{}/{node}", frontend.backend), frontend.local.is_some());
+        let line = server_line(check, frontend, node)?;
+        Some(Added { path, line, state, checked: true, starts_down })
+    });
+    let last_resort = desired.last_resort.iter().filter_map(move |backend| {
+        let (path, checked) = (format!("{}/{node}", backend.name), backend.check.is_some());
+        let line = last_resort_line(check, backend, node)?;
+        let starts_down = backend.is_local();
+        Some(Added { path, line, state: ServerState::Ready, checked, starts_down })
+    });
+    own.chain(last_resort)
 }
 
 /// A server's parameters, as the generated section has them but for the tracking. No agent: a dynamic server with one

@@ -1,6 +1,6 @@
 //! What HAProxy runs, as far as we know: shared by who changes the structure and who moves the servers.
 
-use crate::plan::desired::Desired;
+use crate::plan::desired::{Desired, Frontend};
 use crate::plan::names::NODES_BACKEND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +27,10 @@ pub struct Target {
     pub backend: String,
     /// The server, by its node's name.
     pub server: String,
-    /// Whether an agent of HAProxy's asks this node.
-    pub agent: bool,
+    /// Whether it has an agent-check, where there is an agent to ask.
+    pub agent_check: bool,
+    /// Whether its own check alone knows if there is an endpoint.
+    pub local: bool,
 }
 
 impl Target {
@@ -46,22 +48,23 @@ impl Layout {
 
     /// The servers that follow a node's state, without those that track them.
     pub fn targets(&self, node: &str) -> Vec<Target> {
-        let target =
-            |backend: &str, agent| Target { backend: backend.to_owned(), server: node.to_owned(), agent };
         if self.desired.node(node).is_none() {
             return Vec::new();
         }
-        if self.dynamic.contains(node) {
-            return self.backends_of(node).map(|backend| target(backend, false)).collect();
+        let dynamic = self.dynamic.contains(node);
+        let target = |backend: &str, local| Target {
+            backend: backend.to_owned(),
+            server: node.to_owned(),
+            agent_check: !dynamic,
+            local,
+        };
+        let of = |frontend: &Frontend| target(&frontend.backend, self.ours && frontend.local.is_some());
+        let there = self.desired.frontends.iter().filter(|frontend| frontend.has(node));
+        if dynamic || !self.ours {
+            return there.map(of).collect();
         }
-        if !self.ours {
-            return self.backends_of(node).map(|backend| target(backend, true)).collect();
-        }
-        let local = self.desired.local_backends().filter(|frontend| frontend.has(node));
-        std::iter::once(NODES_BACKEND)
-            .chain(local.map(|frontend| frontend.backend.as_str()))
-            .map(|backend| target(backend, true))
-            .collect()
+        let all = std::iter::once(target(NODES_BACKEND, false));
+        all.chain(there.filter(|frontend| frontend.local.is_some()).map(of)).collect()
     }
 
     /// All Services' backends that have a server for a node.

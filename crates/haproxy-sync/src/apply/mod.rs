@@ -2,6 +2,7 @@
 
 pub mod applier;
 pub mod config_file;
+pub(crate) mod default_server;
 pub mod dynamic;
 pub mod layout;
 mod listeners;
@@ -10,3 +11,4 @@ pub(crate) mod pace;
 pub mod ports;
 pub mod reloader;
 pub mod tools;
+pub mod writer;

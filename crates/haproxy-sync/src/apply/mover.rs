@@ -7,14 +7,11 @@
 use crate::apply::config_file::{ConfigFile, FileError};
 use crate::apply::layout::{Layout, Target};
 use crate::haproxy::socket::{AskError, Runtime};
-use crate::haproxy::state_file::{ServerLine, Servers, compose, parse};
+use crate::haproxy::state_file::{Known, ServerLine, Servers, compose, parse};
 use crate::plan::desired::{Desired, ServerState};
 use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// So many backends with checks of their own are read one by one; of more, only our own words are kept.
-const MAX_BACKENDS: usize = 32;
 
 /// What keeps servers from being moved.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +79,9 @@ impl Mover {
         let mut moved = Vec::new();
         for node in desired.nodes.iter().filter(|node| layout.desired.node(&node.name).is_some()) {
             for target in layout.targets(&node.name) {
-                if self.said.get(&target) != Some(&node.state) {
-                    commands.extend(self.words(&target, node.state));
+                let before = self.said.get(&target).copied();
+                if before != Some(node.state) {
+                    commands.extend(self.words(&target, before, node.state));
                     moved.push((target, node.state));
                 }
             }
@@ -133,16 +131,20 @@ impl Mover {
     }
 
     /// An agent would undo what we say, so it is asked only while we say "ready".
-    fn words(&self, target: &Target, state: ServerState) -> Vec<String> {
+    fn words(&self, target: &Target, before: Option<ServerState>, state: ServerState) -> Vec<String> {
         let path = target.path();
-        let set = format!("set server {path} state {}", state.word());
-        if !(target.agent && self.check.agent_port.is_some()) {
-            return vec![set];
+        let mut words = vec![format!("set server {path} state {}", state.word())];
+        // HAProxy takes a server that was under maintenance for one that is up.
+        if target.local && before == Some(ServerState::Maint) && state == ServerState::Ready {
+            words.push(format!("set server {path} health down"));
         }
-        match state {
-            ServerState::Ready => vec![set, format!("enable agent {path}")],
-            ServerState::Drain | ServerState::Maint => vec![format!("disable agent {path}"), set],
+        if target.agent_check && self.check.agent_port.is_some() {
+            match state {
+                ServerState::Ready => words.push(format!("enable agent {path}")),
+                ServerState::Drain | ServerState::Maint => words.insert(0, format!("disable agent {path}")),
+            }
         }
+        words
     }
 
     /// Everything said is void, but that it was said.
@@ -181,7 +183,7 @@ impl Mover {
     /// What we must have said to a server that is in this state; none if it has to be said again. An agent is asked only
     /// while our word is "ready", so what is drained while its agent is asked was drained by the agent.
     fn word_behind(&self, target: &Target, line: &ServerLine) -> Option<ServerState> {
-        match (target.agent && self.check.agent_port.is_some(), line.agent, line.state) {
+        match (target.agent_check && self.check.agent_port.is_some(), line.agent_check, line.state) {
             (true, true, ServerState::Ready | ServerState::Drain) => Some(ServerState::Ready),
             (true, true, ServerState::Maint) | (true, false, ServerState::Ready) => None,
             (_, _, state) => Some(state),
@@ -205,15 +207,12 @@ impl Mover {
 
     /// Reads the states of the servers that have one of their own.
     async fn read(&mut self, runtime: &Runtime, layout: &Layout) -> Result<(), MoveError> {
-        let mut live = Servers::new();
-        if layout.ours {
-            for backend in layout.desired.stateful().take(MAX_BACKENDS) {
-                live.extend(parse(&runtime.ask(&format!("show servers state {backend}")).await?));
-            }
+        let commands = if layout.ours {
+            layout.desired.stateful().map(|backend| format!("show servers state {backend}")).collect()
         } else {
-            live = parse(&runtime.ask("show servers state").await?);
-        }
-        self.live = live;
+            vec!["show servers state".to_owned()]
+        };
+        self.live = parse(&runtime.ask_each(&commands).await?);
         Ok(())
     }
 
@@ -251,11 +250,12 @@ impl Mover {
         {
             tracing::debug!(%error, "can't read the states of servers: saving what is known");
         }
-        let text = compose(desired, &self.live, &self.check, layout.ours);
+        let known = Known { live: &self.live, ours: layout.ours, asked: self.runtime.is_some() };
+        let text = compose(desired, &known, &self.check);
         if self.written.as_ref() == Some(&text) {
             return Ok(());
         }
-        file.replace(text.as_bytes())?;
+        file.replace(text.clone().into_bytes()).await?;
         self.written = Some(text);
         Ok(())
     }

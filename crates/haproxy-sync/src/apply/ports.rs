@@ -50,6 +50,24 @@ pub fn leave_out_busy(desired: &mut Desired, binds: &[IpAddr], old: &str) {
     leave_out(desired, "busy", "another program listens on port", busy);
 }
 
+/// The addresses that this host does not have. HAProxy may be allowed to listen there all the same, so nothing is left
+/// out.
+pub fn absent(binds: &[IpAddr]) -> Vec<Problem> {
+    let is_absent = |ip: &&IpAddr| {
+        let tried = try_bind(SocketAddr::new(**ip, 0));
+        tried.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    };
+    let problem = |ip: &IpAddr| {
+        let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
+        let text = format!(
+            "--bind: this host has no such address now; HAProxy can listen there only with the sysctl \
+             net.{family}.ip_nonlocal_bind=1, as the standby of a pair needs it"
+        );
+        Problem { kind: "bind", about: ip.to_string(), text }
+    };
+    binds.iter().filter(is_absent).map(problem).collect()
+}
+
 fn leave_out(desired: &mut Desired, kind: &'static str, why: &str, out: impl Fn(&Frontend) -> bool) {
     let mut problems = Vec::new();
     desired.frontends.retain(|frontend| {

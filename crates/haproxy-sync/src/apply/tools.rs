@@ -1,11 +1,14 @@
 //! What HAProxy is brought to what is desired with.
 
 use crate::apply::config_file::ConfigFile;
-use crate::apply::ports::{bound_ports, leave_out_bound, leave_out_busy};
+use crate::apply::default_server::default_server;
+use crate::apply::ports::{absent, bound_ports, leave_out_bound, leave_out_busy};
 use crate::apply::reloader::Reloader;
 use crate::haproxy::socket::Runtime;
+use crate::haproxy::version::Version;
 use crate::plan::desired::{Desired, Problem};
-use crate::plan::policy::Policy;
+use crate::plan::names::NODES_BACKEND;
+use crate::plan::policy::{Check, Policy};
 use crate::plan::render::{DEFAULT_HEAD, Template};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -54,6 +57,23 @@ impl Tools {
         self.state_file.as_deref().map(Path::to_string_lossy)
     }
 
+    /// How nodes are checked, with what the HAProxy can do that will read of it. It is asked each time, for it may be
+    /// another one since. Without the states of the last process all servers would be down after each reload.
+    pub async fn check(&self) -> Check {
+        let keeps_states = self.runtime.is_some() && self.state_file.is_some();
+        let starts_down = keeps_states && Version::of(&self.haproxy).await >= Some(Version::INIT_STATE);
+        Check { starts_down, ..self.policy.check.clone() }
+    }
+
+    /// What the servers of a configuration's generated sections inherit from what stands before these; none if no server
+    /// can have it that is added at run time.
+    pub fn inherited(&self, config: &str) -> Option<String> {
+        let files = self.before.iter().map(std::fs::read_to_string);
+        let mut text = files.collect::<Result<String, _>>().ok()?;
+        text.push_str(config.split(&format!("\nbackend {NODES_BACKEND}\n")).next().unwrap_or_default());
+        default_server(&text)
+    }
+
     /// Takes out what wants a port that the template, another file of HAProxy's or another program has, and tells what
     /// that was. `old` is the configuration in effect.
     pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
@@ -64,6 +84,7 @@ impl Tools {
         }
         leave_out_bound(desired, &bound);
         leave_out_busy(desired, &self.policy.bind, old);
+        desired.problems.extend(absent(&self.policy.bind));
         desired.problems.iter().filter(|problem| !planned.contains(problem)).cloned().collect()
     }
 }

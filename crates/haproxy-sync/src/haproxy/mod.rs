@@ -4,3 +4,4 @@ pub mod master;
 pub mod socket;
 pub mod state_file;
 pub mod validate;
+pub mod version;

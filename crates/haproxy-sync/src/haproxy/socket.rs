@@ -1,5 +1,6 @@
 //! A conversation with HAProxy over one of its sockets: one connection, one line, one answer.
 
+use crate::haproxy::version::Version;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER: usize = 32 << 20;
 /// The longest line of commands; HAProxy reads one into a buffer of 16 kB.
 const MAX_LINE: usize = 8 << 10;
+
+/// So many commands with long answers, such as the states of 500 servers each, are answered within [`TIMEOUT`].
+const FEW: usize = 16;
 
 /// Where HAProxy's master or worker listens for commands.
 #[derive(Clone, Debug)]
@@ -97,25 +101,41 @@ impl Runtime {
         ask(self.path(), &format!("{}{command}", self.prefix())).await
     }
 
+    /// Many commands, and all of their answers behind each other, a connection for each few.
+    pub async fn ask_each(&self, commands: &[String]) -> Result<String, AskError> {
+        let mut answers = String::new();
+        for line in self.lines(commands, FEW) {
+            answers.push_str(&self.send(&line).await?);
+        }
+        Ok(answers)
+    }
+
     /// Many commands that answer nothing unless they fail; gives what was said.
     pub async fn tell(&self, commands: &[String]) -> Result<Vec<String>, AskError> {
         let mut said = Vec::new();
-        let mut line = String::new();
-        for command in commands {
-            if !line.is_empty() && line.len() + command.len() + 8 > MAX_LINE {
-                collect(&mut said, &self.send(&line).await?);
-                line.clear();
-            }
-            if !line.is_empty() {
-                line.push(';');
-            }
-            line.push_str(self.prefix());
-            line.push_str(command);
-        }
-        if !line.is_empty() {
+        for line in self.lines(commands, usize::MAX) {
             collect(&mut said, &self.send(&line).await?);
         }
         Ok(said)
+    }
+
+    /// Lines that HAProxy can read, with so many commands at most.
+    fn lines(&self, commands: &[String], most: usize) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        let mut room = 0;
+        for command in commands {
+            let command = format!("{}{command}", self.prefix());
+            let fits = |line: &&mut String| room > 0 && line.len() + command.len() < MAX_LINE;
+            if let Some(line) = lines.last_mut().filter(fits) {
+                line.push(';');
+                line.push_str(&command);
+            } else {
+                lines.push(command);
+                room = most;
+            }
+            room -= 1;
+        }
+        lines
     }
 
     async fn send(&self, line: &str) -> Result<String, AskError> {
@@ -129,15 +149,10 @@ impl Runtime {
         Ok(info.lines().find_map(|line| line.strip_prefix("Pid: ")).and_then(|pid| pid.trim().parse().ok()))
     }
 
-    /// The version, e.g. (2, 6).
-    pub async fn version(&self) -> Result<Option<(u32, u32)>, AskError> {
+    /// The version of the process that serves traffic now.
+    pub async fn version(&self) -> Result<Option<Version>, AskError> {
         let info = self.ask("show info").await?;
-        let text = info.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default();
-        let mut parts = text.split(['.', '-']).map(str::parse);
-        Ok(match (parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
-            _ => None,
-        })
+        Ok(info.lines().find_map(|line| line.strip_prefix("Version: ")).and_then(Version::parse))
     }
 }
 

@@ -14,6 +14,9 @@ const HEADER: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state s
 srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
 bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord\n";
 
+/// An agent-check's states: one that is asked, and one that is not, which must not undo what we say.
+const AGENT_ASKED: &str = "22";
+const AGENT_NOT_ASKED: &str = "18";
 const FORCED_MAINT: u32 = 0x01;
 const FORCED_DRAIN: u32 = 0x08;
 const AGENT_ENABLED: u32 = 0x04;
@@ -29,7 +32,7 @@ pub struct ServerLine {
     /// What an administrator said last.
     pub state: ServerState,
     /// Whether its agent is asked.
-    pub agent: bool,
+    pub agent_check: bool,
     columns: Vec<String>,
 }
 
@@ -59,35 +62,55 @@ fn parse_line(line: &str) -> Option<((String, String), ServerLine)> {
         admin if admin & FORCED_DRAIN != 0 => ServerState::Drain,
         _ => ServerState::Ready,
     };
-    let agent = number(AGENT_COLUMN)? & AGENT_ENABLED != 0;
+    let agent_check = number(AGENT_COLUMN)? & AGENT_ENABLED != 0;
     let key = (columns.get(1)?.clone(), columns.get(3)?.clone());
-    Some((key, ServerLine { state, agent, columns }))
+    Some((key, ServerLine { state, agent_check, columns }))
 }
 
 /// The file for these states: what HAProxy's checks and agents found last, with the state that we want each server to
 /// have. All that the configuration says, too, is the plan's, for HAProxy believes the file rather than the
-/// configuration. Of the servers of a template that is not `ours` the plan does not know the ports; of those only the
-/// ones have a line whose port HAProxy says is the plan's.
-pub fn compose(desired: &Desired, live: &Servers, check: &Check, ours: bool) -> String {
+/// configuration.
+pub fn compose(desired: &Desired, known: &Known<'_>, check: &Check) -> String {
     let mut text = HEADER.to_owned();
     let mut add = |server: &Planned<'_>| {
-        let known = live.get(&(server.backend.to_owned(), server.name.to_owned()));
-        if ours || known.is_some_and(|line| line.column(PORT_COLUMN) == server.port.to_string()) {
-            server.line(&mut text, known);
+        let live = known.live.get(&(server.backend.to_owned(), server.name.to_owned()));
+        if known.ours || live.is_some_and(|line| line.column(PORT_COLUMN) == server.port.to_string()) {
+            server.line(&mut text, live);
         }
     };
     for node in &desired.nodes {
         let Node { name, address, state, .. } = node;
-        add(&Planned { backend: NODES_BACKEND, name, address, port: check.port, weight: 1, state: *state });
+        let (backend, port) = (NODES_BACKEND, check.port);
+        add(&Planned { backend, name, address, port, weight: 1, state: *state, starts_down: false });
     }
+    let starts_down = known.asked;
     for frontend in desired.local_backends() {
         let (backend, port) = (frontend.backend.as_str(), frontend.node_port);
         for Server { name, address, weight } in frontend.servers.iter() {
             let state = desired.node(name).map_or(ServerState::Ready, |node| node.state);
-            add(&Planned { backend, name, address, port, weight: *weight, state });
+            add(&Planned { backend, name, address, port, weight: *weight, state, starts_down });
+        }
+    }
+    for last_resort in desired.local_last_resorts() {
+        let Some(port) = last_resort.node_port else { continue };
+        let (backend, state) = (last_resort.name.as_str(), ServerState::Ready);
+        for Server { name, address, weight } in last_resort.servers.iter() {
+            add(&Planned { backend, name, address, port, weight: *weight, state, starts_down });
         }
     }
     text
+}
+
+/// What is known of HAProxy's servers as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// What HAProxy said last.
+    pub live: &'a Servers,
+    /// Whether the generated sections are ours. Of a template's servers that are not, the plan does not know the ports;
+    /// of those only the ones have a line whose port HAProxy says is the plan's.
+    pub ours: bool,
+    /// Whether HAProxy can be asked, so that a server of which nothing is known is a new one.
+    pub asked: bool,
 }
 
 /// A server as the next configuration has it.
@@ -98,36 +121,44 @@ struct Planned<'a> {
     port: u16,
     weight: u16,
     state: ServerState,
+    /// Whether it is down until its first check says otherwise: nobody else knows if there is an endpoint.
+    starts_down: bool,
 }
 
 impl Planned<'_> {
     fn line(&self, text: &mut String, known: Option<&ServerLine>) {
-        let Self { backend, name, address, port, weight, state } = self;
+        let Self { backend, name, address, port, weight, state, starts_down } = self;
         // One that was under maintenance is stopped in the dump for no other reason, so its dump says nothing.
         let known = known.filter(|line| line.state != ServerState::Maint || *state == ServerState::Maint);
         let bits = match (state, known) {
             // An agent's word for "ready" is not ours: what the agent drained stays drained.
-            (ServerState::Ready, Some(line)) if line.state == ServerState::Drain && line.agent => {
+            (ServerState::Ready, Some(line)) if line.state == ServerState::Drain && line.agent_check => {
                 FORCED_DRAIN
             }
             (ServerState::Ready, Some(_)) => 0,
+            (ServerState::Ready, None) if *starts_down => 0,
             // It begins as any server does.
             (ServerState::Ready, None) => return,
             (ServerState::Drain, _) => FORCED_DRAIN,
             (ServerState::Maint, _) => FORCED_MAINT,
         };
-        let stopped = if *state == ServerState::Maint { "0" } else { "2" };
+        let stopped = if *starts_down || *state == ServerState::Maint { "0" } else { "2" };
         let column = |at: usize, unknown| known.map_or(unknown, |line| line.column(at));
         let (backend_id, id, operation) = (column(0, "1"), column(2, "1"), column(5, stopped));
         // Since when, and what the check and the agent have come to.
         let (since, status, result, health) =
             (column(9, "0"), column(10, "1"), column(11, "0"), column(12, "1"));
-        let (check, agent) = (column(13, "6"), column(AGENT_COLUMN, "22"));
+        let (check, agent) = (column(13, "6"), self.agent(column(AGENT_COLUMN, AGENT_ASKED)));
         let _ = writeln!(
             text,
             "{backend_id} {backend} {id} {name} {address} {operation} {bits} {weight} {weight} \
              {since} {status} {result} {health} {check} {agent} 0 0 - {port} -"
         );
+    }
+
+    /// Whose drain it is, is told apart by its agent: it is asked only while our word is "ready".
+    fn agent<'a>(&self, known: &'a str) -> &'a str {
+        if self.state == ServerState::Ready { known } else { AGENT_NOT_ASKED }
     }
 }
 
@@ -144,11 +175,18 @@ mod tests {
         3 nodegate_nodes 2 n2 127.0.0.2 0 0 1 1 54 15 3 0 6 22 0 0 - 0 - 0 0 - - 0\n\nbroken line\n";
 
     fn node(name: &str, state: ServerState) -> Node {
-        Node { name: name.to_owned(), address: IpAddr::from([127, 0, 0, 9]), state, weight: 100 }
+        Node {
+            name: name.to_owned(),
+            address: IpAddr::from([127, 0, 0, 9]),
+            state,
+            weight: 100,
+            labels: Arc::default(),
+        }
     }
 
     fn written(desired: &Desired, dump: &str, ours: bool) -> Vec<String> {
-        let text = compose(desired, &parse(dump), &Policy::default().check, ours);
+        let text =
+            compose(desired, &Known { live: &parse(dump), ours, asked: true }, &Policy::default().check);
         text.lines().skip(2).map(str::to_owned).collect()
     }
 
@@ -186,6 +224,7 @@ mod tests {
             node_port: 30_001,
             port: 80,
             binds: Vec::new(),
+            sources: None,
             mode: Mode::Tcp,
             balance: Balance::RoundRobin,
             hashed: false,
@@ -207,7 +246,7 @@ mod tests {
             let live = parse(&text);
             prop_assert!(live.len() <= text.lines().count());
             let desired = Desired { nodes: vec![node("n1", ServerState::Drain)], ..Desired::default() };
-            let file = compose(&desired, &live, &Policy::default().check, true);
+            let file = compose(&desired, &Known { live: &live, ours: true, asked: true }, &Policy::default().check);
             let key = (NODES_BACKEND.to_owned(), "n1".to_owned());
             prop_assert_eq!(parse(&file).get(&key).map(|line| line.state), Some(ServerState::Drain));
         }

@@ -55,6 +55,11 @@ pub struct LastResortBackend {
 }
 
 impl LastResortBackend {
+    /// Whether it is of one Service whose traffic stays on the node.
+    pub fn is_local(&self) -> bool {
+        self.node_port.is_some()
+    }
+
     /// The server of a node.
     pub fn server(&self, node: &str) -> Option<&Server> {
         let at = self.servers.binary_search_by(|server| server.name.as_str().cmp(node)).ok()?;

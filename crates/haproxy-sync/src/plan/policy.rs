@@ -2,6 +2,7 @@
 
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::last_resort::LastResort;
+use crate::plan::publish::Publish;
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub struct Check {
     pub fall: u16,
     /// nodegate's agent-check port; none if it is not asked.
     pub agent_port: Option<u16>,
+    /// Whether HAProxy can be told that a server is down until its first check (`init-state`).
+    pub starts_down: bool,
 }
 
 impl Check {
@@ -74,6 +77,10 @@ impl MaxRemoval {
 /// The rules of planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Which Services are published.
+    pub publish: Publish,
+    /// The `loadBalancerClass` that is ours.
+    pub class: Option<String>,
     /// The mode of a Service without the annotation.
     pub mode: Mode,
     /// The algorithm of a Service without the annotation.
@@ -97,6 +104,8 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            publish: Publish::default(),
+            class: None,
             mode: Mode::default(),
             balance: Balance::default(),
             address_types: vec!["InternalIP".to_owned(), "ExternalIP".to_owned()],
@@ -110,6 +119,7 @@ impl Default for Policy {
                 rise: 1,
                 fall: 2,
                 agent_port: Some(AGENT_CHECK_PORT),
+                starts_down: false,
             },
             local_check: LocalCheck::default(),
             max_removal: MaxRemoval(50),

@@ -71,6 +71,7 @@ impl Metrics {
             Applied::Rewritten => "rewritten",
             Applied::Dynamic => "dynamic",
             Applied::Reloaded => "reloaded",
+            Applied::Written => "written",
             Applied::NotRunning => "not-running",
             Applied::Postponed => return,
         };

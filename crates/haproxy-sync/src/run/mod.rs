@@ -12,6 +12,9 @@ mod states;
 mod structure;
 pub mod tasks;
 
+use crate::apply::config_file::ConfigFile;
+use crate::apply::writer::{Writer, WriterError};
+use crate::haproxy::version::Version;
 use args::Args;
 use nodegate_settings::{BAD_SETTING, failed, read};
 use once::RunError;
@@ -57,6 +60,10 @@ fn start() -> Result<(), ExitCode> {
 /// Why the program could not begin, or not end well.
 #[derive(Debug, thiserror::Error)]
 enum ProgramError {
+    #[error("HAProxy {0} is too old ({1} -v): it takes {oldest} or later", oldest = Version::OLDEST)]
+    TooOld(Version, String),
+    #[error(transparent)]
+    Writer(#[from] WriterError),
     #[error("can't start: {0}")]
     Start(io::Error),
     #[error("can't listen on {0}: {1}")]
@@ -82,6 +89,20 @@ fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
 }
 
 async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
+    let haproxy = &setup.tools.haproxy;
+    // One that can't be run is told of when it is asked to read a configuration; it may be installed by then.
+    if let Some(version) = Version::of(haproxy).await
+        && version < Version::OLDEST
+    {
+        return Err(ProgramError::TooOld(version, haproxy.display().to_string()));
+    }
+    let _writer = match work {
+        Work::Print => None,
+        Work::Once | Work::Run { .. } => {
+            let states = setup.tools.state_file.clone().map(ConfigFile::new);
+            Some(Writer::of(&setup.tools.file, states.as_slice())?)
+        }
+    };
     let listener = match work {
         Work::Print => {
             let text = once::print(&setup).await?;

@@ -81,6 +81,6 @@ pub async fn print(setup: &Setup) -> Result<String, RunError> {
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
     tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old));
     report(&desired.problems);
-    let (check, state_file) = (&tools.policy.check, tools.state_file_name());
-    Ok(render(&template, &desired, check, state_file.as_deref()).map_err(ApplyError::from)?)
+    let (check, state_file) = (tools.check().await, tools.state_file_name());
+    Ok(render(&template, &desired, &check, state_file.as_deref()).map_err(ApplyError::from)?)
 }

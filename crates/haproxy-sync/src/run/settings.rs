@@ -11,6 +11,8 @@ use crate::run::shared::Setup;
 use crate::watch::Scope;
 use nodegate_readiness::Policy as Rules;
 use nodegate_settings::Mistakes;
+use socket2::{Domain, Socket, Type};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 /// Gives the arguments meaning, and notes what is wrong with them beside others.
@@ -39,10 +41,12 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         haproxy: args.haproxy,
         before: args.before,
         policy: Policy {
+            publish: args.publish,
+            class: args.load_balancer_class,
             mode: args.mode,
             balance: args.balance,
             address_types: args.address_types.0,
-            bind: args.bind.unwrap_or_default().0,
+            bind: args.bind.map_or_else(everywhere, |ips| ips.0),
             reserved: args.reserved_ports.0.into_iter().collect(),
             check: Check {
                 port: args.check_port,
@@ -64,6 +68,12 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         ..Scope::default()
     };
     Setup { scope, tools }
+}
+
+/// All addresses: those of both families where there are two.
+fn everywhere() -> Vec<IpAddr> {
+    let has_ipv6 = Socket::new(Domain::IPV6, Type::STREAM, None).is_ok();
+    if has_ipv6 { Vec::new() } else { vec![Ipv4Addr::UNSPECIFIED.into()] }
 }
 
 fn reloader(args: &Args) -> Reloader {

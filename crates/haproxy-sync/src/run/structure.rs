@@ -1,6 +1,6 @@
 //! The loop that brings the configuration file and HAProxy's structure to what is desired.
 
-use crate::apply::applier::{Applied, Applier, Reload};
+use crate::apply::applier::{Applied, Applier, ApplyError, Reload};
 use crate::apply::pace::Pace;
 use crate::plan::desired::Desired;
 use crate::plan::guard::Held;
@@ -116,6 +116,10 @@ impl StructureTask {
             Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
             Err(error) => {
+                // It may have left a process behind all the same, or have paused the listeners of the old one.
+                if matches!(error, ApplyError::Reload(_)) {
+                    self.pace.reloaded(Instant::now());
+                }
                 metrics.failed(error.kind());
                 self.retry.failed(error.to_string());
             }
@@ -144,6 +148,11 @@ impl StructureTask {
         match applied {
             Applied::Unchanged => {}
             Applied::NotRunning if self.last == Some(applied) => {}
+            Applied::Written => {
+                tracing::info!(
+                    "configuration written; nobody is told (no --master-socket, no --reload-command)"
+                );
+            }
             Applied::NotRunning => tracing::warn!("no HAProxy runs that could load the configuration"),
             _ => {
                 let frontends = now.map(|layout| layout.desired.frontends.len());

@@ -19,6 +19,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
+/// Requests by the node that they reached.
+pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
+
+pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
+    counts.lock().unwrap().get(&node_address(index)).copied().unwrap_or(0)
+}
+
 pub(crate) struct Lab {
     pub(crate) dir: TempDir,
     pub(crate) sim: Sim,
@@ -29,8 +36,8 @@ pub(crate) struct Lab {
     pub(crate) agent_port: u16,
     pub(crate) metrics_port: u16,
     /// Requests to the application, and health checks, by the node that they reached.
-    pub(crate) served: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
-    pub(crate) checked: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
+    pub(crate) served: Counts,
+    pub(crate) checked: Counts,
     pub(crate) program: Option<Child>,
     pub(crate) haproxy: Option<Child>,
     pub(crate) arguments: Vec<String>,
@@ -139,7 +146,8 @@ impl Lab {
             .stderr(log)
             .kill_on_drop(true);
         // Before HAProxy runs for the first time there is nobody to reload.
-        if !more.contains(&"--once") {
+        let another_way = self.arguments.iter().any(|word| word == "--reload-command");
+        if !more.contains(&"--once") && !another_way {
             command.arg("--master-socket").arg(self.master_socket());
         }
         self.program = Some(command.spawn().unwrap());
@@ -316,10 +324,7 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
 }
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
-pub(crate) async fn serve(
-    counts: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
-    healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static,
-) -> u16 {
+pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

@@ -10,7 +10,9 @@
 )]
 
 mod applier;
+mod beginnings;
 mod faults;
+mod inherits;
 mod lab;
 mod last_resort;
 mod mover;
@@ -19,10 +21,13 @@ mod plan;
 mod reloads;
 mod returning;
 mod scale;
+mod services;
 mod settings;
 mod structure;
 mod traffic;
+mod versions;
 mod watch;
+mod writers;
 
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
@@ -53,6 +58,11 @@ async fn table() {
     table.row(last_resort::the_least_bad_nodes()).await;
     table.row(last_resort::joined_nodes()).await;
     table.row(last_resort::local_service()).await;
+    table.row(services::source_ranges()).await;
+    table.row(services::class()).await;
+    table.row(services::session_affinity()).await;
+    table.row(services::nodes_by_label()).await;
+    table.row(services::control_plane_frontend()).await;
     table.row(returning::cordoned_at_first_load()).await;
     table.row(returning::not_ready_at_first_load()).await;
     table.row(returning::cordoned_at_once()).await;
@@ -62,12 +72,20 @@ async fn table() {
     table.row(returning::states_without_ports()).await;
     table.row(returning::another_check_port()).await;
     table.row(returning::operators_state_file()).await;
+    table.row(beginnings::stubborn_agent_at_first_load()).await;
+    table.row(beginnings::local_servers_start_down()).await;
+    table.row(beginnings::many_local_services()).await;
+    table.row(inherits::default_server()).await;
     table.row(faults::broken_template()).await;
     table.row(faults::full_disk()).await;
     table.row(faults::refused_reload()).await;
     table.row(reloads::other_configuration()).await;
     table.row(reloads::failing_at_first()).await;
     table.row(reloads::late_haproxy()).await;
+    table.row(reloads::stopped_haproxy()).await;
+    table.row(reloads::timed_out()).await;
+    table.row(writers::second_writer()).await;
+    table.row(writers::standby()).await;
     table.row(faults::frozen_worker()).await;
     table.row(faults::frozen_master()).await;
     table.row(faults::api_outage()).await;

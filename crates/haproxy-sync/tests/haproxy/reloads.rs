@@ -2,11 +2,13 @@
 
 use crate::Row;
 use crate::faults::failed;
-use crate::lab::{Lab, get};
+use crate::lab::{Lab, get, node_name};
 use nodegate_testbed::network::ports;
 use serde_json::json;
-use std::time::Duration;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
+const PENDING: &str = "nodegate_haproxy_pending";
 const RELOADED: &str = "nodegate_haproxy_applies_total{kind=\"reloaded\"}";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +72,7 @@ pub(crate) async fn late_haproxy() -> Row {
     let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
     lab.until("it has looked twice", async || lab.metric(looks) >= Some(2.0)).await;
     assert!(!lab.is_ready(), "{}", lab.log());
-    assert_eq!(lab.metric("nodegate_haproxy_pending"), Some(1.0));
+    assert_eq!(lab.metric(PENDING), Some(1.0));
     assert_eq!(lab.log().matches("no HAProxy runs").count(), 1, "told once\n{}", lab.log());
     lab.start_haproxy().await;
     let took = lab.until("it is ready", async || lab.is_ready()).await;
@@ -78,4 +80,63 @@ pub(crate) async fn late_haproxy() -> Row {
     assert_eq!(lab.metric(RELOADED), Some(1.0), "{}", lab.log());
     let result = format!("not ready before, ready {} ms after HAProxy was", took.as_millis());
     Row { what: "HAProxy starts after the program", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_haproxy_that_is_down_is_told_of_once() {
+    stopped_haproxy().await;
+}
+
+pub(crate) async fn stopped_haproxy() -> Row {
+    let mut lab = Lab::new(3).await;
+    let port = lab.publish().await;
+    lab.stop_haproxy();
+    lab.until("it is noticed", async || failed(&lab, "runtime").await).await;
+    let quiet = std::fs::read_to_string(lab.log_path()).unwrap().lines().count();
+    // Everything goes on meanwhile: states, nodes and the structure.
+    assert!(lab.sim.cordon(&node_name(0)));
+    lab.add_node(3);
+    lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
+    let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
+    lab.until("it has looked again and again", async || lab.metric(looks) >= Some(3.0)).await;
+    assert!(lab.sim.uncordon(&node_name(0)));
+    lab.until("once more", async || lab.metric(looks) >= Some(4.0)).await;
+    let log = std::fs::read_to_string(lab.log_path()).unwrap();
+    let since: Vec<&str> = log.lines().skip(quiet).collect();
+    let of = |text: &str| log.matches(text).count();
+    assert_eq!(of("can be told the states of servers again"), 0, "{log}");
+    assert_eq!(of("HAProxy can't be told the states"), 1, "{log}");
+    assert!(since.len() <= 3, "{log}");
+    lab.start_haproxy().await;
+    let took = lab.until("all is well", async || get(port).is_ok() && lab.metric(PENDING) == Some(0.0)).await;
+    let result =
+        format!("told once, {} lines more; well {} ms after it is back", since.len(), took.as_millis());
+    Row { what: "HAProxy is down for a while", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_that_time_out_keep_their_distance() {
+    timed_out().await;
+}
+
+pub(crate) async fn timed_out() -> Row {
+    let mut lab = Lab::new(1).await;
+    let calls = lab.dir.path().join("calls");
+    let script = lab.dir.path().join("reload");
+    std::fs::write(&script, format!("#!/bin/sh\necho >> {}\nexec sleep 60\n", calls.display())).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_string_lossy().into_owned();
+    lab.arguments = ["--reload-timeout", "1s", "--reload-command", &script].map(str::to_owned).to_vec();
+    lab.start_program(&[]);
+    let (began, mut services) = (Instant::now(), 0);
+    // A new Service four times a second, and none of it is ever loaded.
+    while began.elapsed() < Duration::from_secs(16) {
+        services += 1;
+        lab.sim.apply(lab.service(&format!("web-{services}"), ports::free(), &json!({}))).unwrap();
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    let calls = std::fs::read_to_string(&calls).unwrap().lines().count();
+    assert!((2..=6).contains(&calls), "{calls} reloads in 16 s\n{}", lab.log());
+    let result = format!("{services} changes in 16 s, {calls} attempts");
+    Row { what: "reloads of which nothing is heard", result }
 }

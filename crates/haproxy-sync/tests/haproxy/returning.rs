@@ -2,19 +2,10 @@
 //! HAProxy's word for a server can be "ready" while its checks go nowhere.
 
 use crate::Row;
-use crate::lab::{Lab, get, node, node_address, node_name, serve, service};
+use crate::lab::{Counts, Lab, count, get, node, node_address, node_name, serve, service};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::network::ports;
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
-
-type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
-
-fn count(counts: &Counts, index: usize) -> u64 {
-    counts.lock().unwrap().get(&node_address(index)).copied().unwrap_or(0)
-}
 
 /// More health checks in a row than it takes to bring a server down or up.
 const CHECKS: u64 = 3;

@@ -152,6 +152,7 @@ mod tests {
             uptime_ms: 0,
             verdict: Some(Verdict::Ready),
             reason: None,
+            hint: None,
             error: None,
             cache: CacheStatus {
                 stale: false,

@@ -70,7 +70,7 @@ impl Target {
     }
 
     /// An address to listen at may mean all of them; this machine is one.
-    fn at(ip: IpAddr, port: u16) -> Self {
+    pub(crate) fn at(ip: IpAddr, port: u16) -> Self {
         let ip = match ip {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

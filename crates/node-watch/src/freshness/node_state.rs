@@ -1,13 +1,13 @@
-//! Which state of the Node is held, and what it means if etcd holds another one.
+//! A state of the Node, and what it means if etcd holds another one than we do.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A state of the Node, by the two names that an object has for its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum NodeState {
     /// Nobody has said anything yet.
     #[default]
-    Nothing,
+    Unknown,
     /// There is no such Node.
     Absent,
     Present {
@@ -27,7 +27,7 @@ pub(crate) enum Finding {
     Rewound,
 }
 
-impl Held {
+impl NodeState {
     pub(crate) fn present(meta: &ObjectMeta) -> Self {
         let (uid, version) = (meta.uid.clone(), meta.resource_version.clone());
         Self::Present { uid: uid.unwrap_or_default(), version: version.unwrap_or_default() }
@@ -37,7 +37,7 @@ impl Held {
     pub(crate) fn version(&self) -> Option<&str> {
         match self {
             Self::Present { version, .. } => Some(version),
-            Self::Nothing | Self::Absent => None,
+            Self::Unknown | Self::Absent => None,
         }
     }
 
@@ -75,8 +75,8 @@ impl Held {
 mod tests {
     use super::*;
 
-    fn node(uid: &str, version: &str) -> Held {
-        Held::Present { uid: uid.to_owned(), version: version.to_owned() }
+    fn node(uid: &str, version: &str) -> NodeState {
+        NodeState::Present { uid: uid.to_owned(), version: version.to_owned() }
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(compare("5", "9", "7"), Finding::Current);
         assert_eq!(compare("5", "9", "4"), Finding::Rewound);
         assert_eq!(compare("5", "9", "11"), Finding::Behind);
-        assert_eq!(Held::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
+        assert_eq!(NodeState::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
     }
 
     #[test]
@@ -106,8 +106,8 @@ mod tests {
         let held = node("a", "10");
         assert_eq!(held.compare(&held, &node("b", "10")), Finding::Rewound);
         assert_eq!(held.compare(&held, &node("b", "11")), Finding::Rewound);
-        assert_eq!(held.compare(&held, &Held::Absent), Finding::Behind);
-        assert_eq!(Held::Absent.compare(&Held::Absent, &held), Finding::Behind);
-        assert_eq!(Held::Absent.compare(&Held::Absent, &Held::Absent), Finding::Current);
+        assert_eq!(held.compare(&held, &NodeState::Absent), Finding::Behind);
+        assert_eq!(NodeState::Absent.compare(&NodeState::Absent, &held), Finding::Behind);
+        assert_eq!(NodeState::Absent.compare(&NodeState::Absent, &NodeState::Absent), Finding::Current);
     }
 }

@@ -1,0 +1,71 @@
+//! What the operator's head says of all servers holds for those, too, that are added at run time.
+
+use crate::Row;
+use crate::lab::{Counts, Lab, count, get, service};
+use nodegate_testbed::network::ports;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// What the PROXY protocol's second version begins with.
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// An application that counts apart the connections with and without the PROXY protocol.
+async fn behind_proxy(with: Counts, without: Counts) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let (with, without) = (with.clone(), without.clone());
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                let counts = if buffer[..bytes].starts_with(SIGNATURE) { with } else { without };
+                *counts.lock().unwrap().entry(stream.local_addr().unwrap().ip()).or_insert(0) += 1;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
+                    .await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_added_at_run_time_has_what_default_server_says() {
+    default_server().await;
+}
+
+pub(crate) async fn default_server() -> Row {
+    let mut lab = Lab::new(2).await;
+    let template = lab.dir.path().join("head");
+    let head = "defaults\n  timeout connect 2s\n  timeout client 20s\n  timeout server 20s\n  \
+        default-server send-proxy-v2 # as the applications want it\n";
+    std::fs::write(&template, head).unwrap();
+    lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
+    let (with, without) = (Counts::default(), Counts::default());
+    let node_port = behind_proxy(with.clone(), without.clone()).await;
+    let port = ports::free();
+    lab.sim.apply(service("web", port, node_port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let before = lab.processes().await.unwrap();
+    lab.add_node(2);
+    let reached = async || get(port).is_ok() && count(&with, 2) + count(&without, 2) > 0;
+    lab.until("the new node serves", reached).await;
+    assert_eq!(count(&without, 2), 0, "without the PROXY protocol\n{}", lab.log());
+    assert_eq!(lab.processes().await.unwrap(), before, "no reload\n{}", lab.log());
+    // What no server that is added at run time can have takes a reload.
+    std::fs::write(&template, format!("{head}  default-server init-addr libc\n")).unwrap();
+    let reloads = async || lab.processes().await.map_or(0, |now| now.reloads);
+    lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();
+    lab.until("the new head is loaded", async || reloads().await == before.reloads + 1).await;
+    lab.add_node(3);
+    lab.until("the next node serves", async || get(port).is_ok() && count(&with, 3) > 0).await;
+    lab.until("that took a reload", async || reloads().await == before.reloads + 2).await;
+    assert!(without.lock().unwrap().is_empty(), "{}", lab.log());
+    let result = "new node gets the PROXY protocol, without a reload; with one where it must".to_owned();
+    Row { what: "default-server of the head, a node joins", result }
+}

@@ -1,0 +1,111 @@
+//! What a renewal of the Lease is worth: its date is the kubelet's clock, which is ours, too, and may be set at any time.
+
+use super::transition::Transition;
+use nodegate_readiness::Moment;
+use std::time::{Duration, SystemTime};
+
+/// Between two looks at the clocks one of them may have drifted by so much; more is a step. Both are looked at every ten
+/// seconds, and NTP slews by 0.05 %.
+const DRIFT: Duration = Duration::from_millis(250);
+
+/// The wall clock beside the one that only goes forward.
+#[derive(Debug, Default)]
+pub(super) struct WallClock {
+    last: Option<(Moment, SystemTime)>,
+    /// What the clock would show by now had it not been set back. Until it shows that again, it writes dates that it has
+    /// written before, and no renewal can be told from an old one.
+    repeats_until: Option<SystemTime>,
+}
+
+impl WallClock {
+    /// Both clocks as they are; whether the one on the wall was set back since the last look.
+    pub(super) fn look(&mut self, now: Moment, wall: SystemTime) -> bool {
+        let expected = self.last.and_then(|(then, date)| date.checked_add(now.since(then)));
+        self.last = Some((now, wall));
+        let Some(expected) = expected else { return false };
+        let set_back = expected.duration_since(wall).is_ok_and(|by| by > DRIFT);
+        if set_back {
+            self.repeats_until = self.repeats_until.max(Some(expected));
+        }
+        set_back
+    }
+
+    /// When the kubelet renewed the Lease, by the clock that only goes forward. A clock that was set forward makes a renewal
+    /// from before older than it is, which costs a question and believes nothing.
+    pub(super) fn date(
+        &self,
+        renewed: SystemTime,
+        now: Moment,
+        oldest: Duration,
+    ) -> Result<Moment, Transition> {
+        let Some((_, wall)) = self.last else { return Err(Transition::LeaseWithoutDate) };
+        if self.repeats_until.is_some_and(|until| renewed <= until) {
+            return Err(Transition::LeaseFromBeforeTheClockWasSetBack);
+        }
+        let age = wall.duration_since(renewed).map_err(|_| Transition::LeaseFromTheFuture)?;
+        match now.before(age) {
+            Some(date) if age <= oldest => Ok(date),
+            _ => Err(Transition::LeaseTooOld),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLDEST: Duration = Duration::from_secs(15);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(1000 + seconds))
+    }
+
+    /// By the clock as it was first set.
+    fn date(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+    }
+
+    fn looked(looks: &[(u64, SystemTime)]) -> WallClock {
+        let mut clock = WallClock::default();
+        for (seconds, wall) in looks {
+            clock.look(at(*seconds), *wall);
+        }
+        clock
+    }
+
+    #[test]
+    fn a_renewal_has_the_date_at_which_the_kubelet_wrote_it() {
+        let clock = looked(&[(20, date(20))]);
+        let read = |renewed| clock.date(date(renewed), at(20), OLDEST);
+        assert_eq!(read(17), Ok(at(17)));
+        assert_eq!(read(5), Ok(at(5)));
+        assert_eq!(read(4), Err(Transition::LeaseTooOld));
+        assert_eq!(read(21), Err(Transition::LeaseFromTheFuture));
+        let unseen = WallClock::default().date(date(17), at(20), OLDEST);
+        assert_eq!(unseen, Err(Transition::LeaseWithoutDate));
+    }
+
+    #[test]
+    fn after_a_step_forward_older_renewals_look_older_still() {
+        let clock = looked(&[(20, date(20)), (21, date(3621))]);
+        assert_eq!(clock.date(date(20), at(21), OLDEST), Err(Transition::LeaseTooOld));
+        assert_eq!(clock.date(date(3620), at(21), OLDEST), Ok(at(20)));
+    }
+
+    /// A renewal of a minute ago, held back until the clock that was set back shows its date again, is not of now.
+    #[test]
+    fn after_a_step_back_no_date_counts_that_was_written_before() {
+        let clock = looked(&[(60, date(60)), (61, date(1)), (110, date(50))]);
+        let read = |clock: &WallClock, renewed, now| clock.date(date(renewed), at(now), OLDEST);
+        assert_eq!(read(&clock, 50, 110), Err(Transition::LeaseFromBeforeTheClockWasSetBack));
+        let later = looked(&[(60, date(60)), (61, date(1)), (125, date(65))]);
+        assert_eq!(read(&later, 61, 125), Err(Transition::LeaseFromBeforeTheClockWasSetBack));
+        assert_eq!(read(&later, 62, 125), Ok(at(122)));
+        // Drift is no step, and a step that is undone leaves nothing behind but what was written in between.
+        assert!(!WallClock::default().look(at(0), date(0)));
+        assert_eq!(read(&looked(&[(0, date(0)), (10, date(10)), (20, date(20))]), 20, 20), Ok(at(20)));
+        let there_and_back = looked(&[(0, date(0)), (1, date(3601)), (11, date(11))]);
+        let read = there_and_back.date(date(11), at(11), OLDEST);
+        assert_eq!(read, Err(Transition::LeaseFromBeforeTheClockWasSetBack));
+    }
+}

@@ -1,0 +1,298 @@
+//! The question that only etcd can answer: when it is due, where it is asked, and what the answer means.
+
+use super::node_state::{Finding, NodeState};
+use super::stream::BOOKMARK_OVERDUE;
+use super::transition::Transition;
+use super::{Action, FIRST_REPLACEMENT_GAP, Freshness, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
+use crate::stream::Stream;
+use nodegate_kube_follow::{Backoff, Connection};
+use nodegate_readiness::Moment;
+use std::time::Duration;
+
+/// The part of `--stale-after` after which it is asked. Of the default 15 s that is 12.9: a Lease is overdue then, without
+/// Leases it makes 280 questions an hour, and there is time for a question on each of two connections.
+const ASK_AFTER: f64 = 6.0 / 7.0;
+/// Longest wait for the answer.
+pub(crate) const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A change that the answer shows may be on its way through the watch: so long it gets to arrive.
+const IN_FLIGHT: Duration = Duration::from_millis(300);
+
+/// Why a question has no answer that would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The API server says that it does not want to answer, as any other would say.
+    Answered { retry_after: Option<Duration> },
+    /// Another one may answer.
+    Unheard { retry_after: Option<Duration> },
+}
+
+/// What is kept of the questions.
+#[derive(Debug)]
+pub(super) struct Question {
+    ask_after: Duration,
+    asking: Asking,
+    /// Of the last question.
+    number: u64,
+    /// When the last question was asked that showed the cache to be current.
+    verified: Option<Moment>,
+    backoff: Backoff,
+    not_before: Moment,
+    /// The API server has asked for it.
+    left_alone_until: Moment,
+    /// Whether the last question was in vain, and where the next goes.
+    failing: bool,
+    on_a_new_connection: bool,
+    /// Whether the first word of a stream since the cache became stale has been heard.
+    hurried: bool,
+}
+
+#[derive(Debug)]
+enum Asking {
+    Nothing,
+    Waits(Asked),
+    /// Etcd holds another state than we do; the watch has until then to say the same.
+    Doubts(Asked, Answer, Moment),
+}
+
+#[derive(Clone, Debug)]
+struct Answer {
+    node: NodeState,
+    connection: Connection,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    at: Moment,
+    /// What was held then.
+    before: NodeState,
+    on_a_new_connection: bool,
+}
+
+impl Question {
+    pub(super) fn new(stale_after: Duration) -> Self {
+        Self {
+            ask_after: stale_after.mul_f64(ASK_AFTER),
+            asking: Asking::Nothing,
+            number: 0,
+            verified: None,
+            backoff: Backoff::new(),
+            not_before: Moment::default(),
+            left_alone_until: Moment::default(),
+            failing: false,
+            on_a_new_connection: false,
+            hurried: false,
+        }
+    }
+
+    pub(super) fn verified(&self) -> Option<Moment> {
+        self.verified
+    }
+
+    fn wait(&mut self, now: Moment, drawn: f64) {
+        self.not_before = now.plus(self.backoff.wait_by(drawn));
+    }
+}
+
+impl Freshness {
+    /// When the next question is due if nothing is proved until then; `None` while the Node is not watched, because then each
+    /// attempt to watch it is the question.
+    fn ask_at(&self) -> Option<Moment> {
+        self.node.connection()?;
+        let silent = self.node_proved?.plus(self.question.ask_after);
+        let heard = self.node.last_bytes().max(self.question.verified)?;
+        let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
+        Some(due.max(self.question.not_before).max(self.question.left_alone_until))
+    }
+
+    pub(super) fn question_wakes_at(&self) -> Option<Moment> {
+        match &self.question.asking {
+            Asking::Nothing => self.ask_at(),
+            Asking::Waits(asked) => Some(asked.at.plus(ASK_TIMEOUT)),
+            Asking::Doubts(_, _, until) => Some(*until),
+        }
+    }
+
+    pub(super) fn question_overdue(&mut self, now: Moment) {
+        let due = self.question_wakes_at().is_some_and(|at| at <= now);
+        match std::mem::replace(&mut self.question.asking, Asking::Nothing) {
+            Asking::Waits(_) if due => {
+                self.take(Transition::AskedInVain);
+                self.in_vain(Refusal::Unheard { retry_after: None }, now);
+            }
+            Asking::Doubts(asked, answer, _) if due => {
+                self.conclude(self.held.compare(&asked.before, &answer.node), &asked, answer, now);
+            }
+            still => self.question.asking = still,
+        }
+        let idle = matches!(self.question.asking, Asking::Nothing);
+        if idle && self.ask_at().is_some_and(|at| at <= now) {
+            self.ask(now);
+        }
+    }
+
+    /// On the connection of the watches, whose server is the one to be judged; after a failure on a new connection, which
+    /// behind a Service or a virtual address may be one to another API server.
+    fn ask(&mut self, now: Moment) {
+        let on_a_new_connection = self.question.on_a_new_connection;
+        self.take(if on_a_new_connection { Transition::AskedOnANewConnection } else { Transition::Asked });
+        self.question.number += 1;
+        self.question.asking =
+            Asking::Waits(Asked { at: now, before: self.held.clone(), on_a_new_connection });
+        self.actions.push(Action::Ask { question: self.question.number, on_a_new_connection });
+    }
+
+    /// Takes the question that waits for an answer, if it is the one of this number.
+    fn take_asked(&mut self, question: u64) -> Option<Asked> {
+        if question == self.question.number
+            && let Asking::Waits(asked) = &self.question.asking
+        {
+            let asked = asked.clone();
+            self.question.asking = Asking::Nothing;
+            return Some(asked);
+        }
+        self.take(Transition::AnsweredTooLate);
+        None
+    }
+
+    pub(super) fn answered(&mut self, question: u64, node: NodeState, connection: Connection, now: Moment) {
+        let Some(asked) = self.take_asked(question) else { return };
+        self.question.failing = false;
+        self.question.on_a_new_connection = false;
+        let finding = self.held.compare(&asked.before, &node);
+        let answer = Answer { node, connection };
+        if finding == Finding::Current {
+            self.conclude(finding, &asked, answer, now);
+        } else {
+            self.take(Transition::FoundAnother);
+            self.question.asking = Asking::Doubts(asked, answer, now.plus(IN_FLIGHT));
+        }
+    }
+
+    pub(super) fn unanswered(&mut self, question: u64, refusal: Refusal, now: Moment) {
+        if self.take_asked(question).is_some() {
+            let refused = matches!(refusal, Refusal::Answered { .. });
+            self.take(if refused { Transition::Refused } else { Transition::AskedInVain });
+            self.in_vain(refusal, now);
+        }
+    }
+
+    /// The first failure is followed at once by a question on a new connection, unless it was an answer, too: others would
+    /// be told the same.
+    fn in_vain(&mut self, refusal: Refusal, now: Moment) {
+        let (refused, retry_after) = match refusal {
+            Refusal::Answered { retry_after } => (true, retry_after),
+            Refusal::Unheard { retry_after } => (false, retry_after),
+        };
+        let question = &mut self.question;
+        question.on_a_new_connection = !question.on_a_new_connection && !refused;
+        if std::mem::replace(&mut question.failing, true) || refused {
+            question.wait(now, self.rng.f64());
+            let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
+            question.left_alone_until = now.plus(alone.unwrap_or_default());
+        }
+    }
+
+    /// What is held of the Node from now on.
+    pub(super) fn hold(&mut self, node: Option<NodeState>, now: Moment) {
+        let Some(node) = node else { return };
+        self.held = node;
+        let Asking::Doubts(asked, answer, _) = &self.question.asking else { return };
+        if self.held.compare(&asked.before, &answer.node) == Finding::Current {
+            let (asked, answer) = (asked.clone(), answer.clone());
+            self.question.asking = Asking::Nothing;
+            self.take(Transition::CaughtUp);
+            self.conclude(Finding::Current, &asked, answer, now);
+        }
+    }
+
+    fn conclude(&mut self, finding: Finding, asked: &Asked, answer: Answer, now: Moment) {
+        let Answer { node, connection } = answer;
+        if finding != Finding::Current {
+            self.question.wait(now, self.rng.f64());
+            self.actions.push(Action::Found(finding, node));
+        }
+        match finding {
+            Finding::Current => {
+                self.take(Transition::FoundCurrent);
+                self.current(asked.at, connection);
+            }
+            Finding::Behind => self.take(Transition::FoundBehind),
+            Finding::Rewound => {
+                self.take(Transition::FoundRewound);
+                self.forget();
+            }
+        }
+        let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
+        if asked.on_a_new_connection || elsewhere {
+            self.take(Transition::Moved);
+            self.move_to(connection, asked.on_a_new_connection);
+        }
+        if finding != Finding::Current {
+            self.replace_those(Why::Deaf, |_| true);
+        } else if !elsewhere {
+            self.replace_silent_watches(now);
+        }
+    }
+
+    /// What we hold was the newest there is when it was asked. On the connection of a watch that is as good as a heartbeat: its
+    /// server is in touch with etcd.
+    fn current(&mut self, asked_at: Moment, connection: Connection) {
+        self.question.backoff.reset();
+        self.question.verified = self.question.verified.max(Some(asked_at));
+        self.prove_node(asked_at);
+        self.watches_mut().filter(|watch| watch.is_on(connection)).for_each(|watch| watch.vouched = true);
+        for index in 0..self.services.len() {
+            if self.services.get(index).is_some_and(|watch| watch.is_on(connection)) {
+                self.prove_service(index, asked_at);
+            }
+        }
+    }
+
+    /// History went back: what was proved of it is no mark to compare with any more.
+    fn forget(&mut self) {
+        self.held = NodeState::Unknown;
+        self.lease_speaks_until = None;
+        self.question.verified = None;
+        self.watches_mut().for_each(|watch| watch.vouched = false);
+    }
+
+    /// A new client the others get from the Node's follower; a new connection of the same client they find by themselves.
+    fn move_to(&mut self, connection: Connection, new_client: bool) {
+        if new_client {
+            self.actions.push(Action::MoveToTheAnswer);
+            self.replace(Stream::Node, Why::Moved);
+        } else {
+            self.replace_those(Why::Moved, |watch| !watch.is_on(connection));
+        }
+    }
+
+    /// The API server answers while the open watches are silent: a heartbeat that used to come has either stopped or can't be
+    /// heard, and only a new watch can tell which.
+    fn replace_silent_watches(&mut self, now: Moment) {
+        let overdue = self.question.ask_after.max(LEASE_OVERDUE);
+        let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
+        if !(self.lease.is_open() && self.lease.had_event && silent) {
+            self.replacement_gap = FIRST_REPLACEMENT_GAP;
+        } else if now >= self.next_replacement {
+            self.take(Transition::LeaseSilent);
+            self.next_replacement = now.plus(self.replacement_gap);
+            self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);
+            self.replace_those(Why::Deaf, |_| true);
+        }
+    }
+
+    /// A silent stream speaks while the cache is stale: the API server will answer. But every agent hears that at the same
+    /// time, and each hears many words: only the first one counts.
+    pub(super) fn thaw(&mut self, now: Moment) {
+        let stale = self.node_proved.is_some() && self.is_stale(now);
+        if !stale {
+            self.question.hurried = false;
+        } else if self.node.is_open() && !std::mem::replace(&mut self.question.hurried, true) {
+            self.take(Transition::Thawed);
+            self.question.backoff.reset();
+            self.question.on_a_new_connection = false;
+            let soon = now.plus(self.question.backoff.wait_by(self.rng.f64()));
+            self.question.not_before = self.question.not_before.min(soon);
+        }
+    }
+}

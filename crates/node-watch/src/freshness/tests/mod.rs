@@ -1,0 +1,4 @@
+//! The rules, one by one; then hours of the machine in a world that is judged by an oracle.
+
+mod rules;
+mod world;

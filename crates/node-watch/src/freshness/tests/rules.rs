@@ -1,0 +1,421 @@
+//! The rules, one by one.
+
+use crate::freshness::{Action, Freshness, Input, NodeState, Refusal, Transition, Transitions, Why};
+use crate::stream::Stream;
+use nodegate_kube_follow::Connection;
+use nodegate_readiness::Moment;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+const STALE_AFTER: Duration = Duration::from_secs(15);
+const SERVICE: Stream = Stream::Service(0);
+
+/// The machine, with its own clock and what it has said.
+struct Story {
+    machine: Freshness,
+    transitions: Arc<Transitions>,
+    now: Moment,
+    proved: Option<Moment>,
+    service_proved: Option<Moment>,
+    said: Vec<Action>,
+    /// By how much the clock on the wall has been set, in seconds.
+    set_by: i64,
+}
+
+fn here() -> Connection {
+    Connection::of_client(0)
+}
+
+fn elsewhere() -> Connection {
+    Connection::of_client(1)
+}
+
+fn node(version: u32) -> NodeState {
+    NodeState::Present { uid: "a".to_owned(), version: version.to_string() }
+}
+
+impl Story {
+    /// A Node of version 1 is listed and watched, and its Lease and a Service's slices, too.
+    fn watching() -> Self {
+        let transitions = Arc::new(Transitions::default());
+        let machine = Freshness::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
+        let now = Moment::from_start(Duration::from_secs(1000));
+        let (proved, service_proved, said) = (None, None, Vec::new());
+        let mut story = Self { machine, transitions, now, proved, service_proved, said, set_by: 0 };
+        for stream in [Stream::Node, Stream::Lease, SERVICE] {
+            story.lists(stream, 1);
+            story.step(Input::Accepted(stream, here()));
+        }
+        story
+    }
+
+    fn step(&mut self, input: Input) -> &mut Self {
+        for action in self.machine.step(input, self.now) {
+            match action {
+                Action::ProveNode(at) => self.proved = self.proved.max(Some(at)),
+                Action::ProveService(_, at) => self.service_proved = self.service_proved.max(Some(at)),
+                _ => {}
+            }
+            self.said.push(action);
+        }
+        self
+    }
+
+    fn lists(&mut self, stream: Stream, version: u32) {
+        let node = (stream == Stream::Node).then(|| node(version));
+        self.step(Input::Began(stream)).step(Input::ListAnswered(stream, here()));
+        let asked_at = self.now;
+        self.step(Input::Listed { stream, asked_at, node });
+    }
+
+    /// Nothing happens for so long but what the clock brings; nobody answers anything.
+    fn passes(&mut self, time: Duration) -> &mut Self {
+        let end = self.now.plus(time);
+        while let Some(wakes) = self.machine.wake_at().filter(|at| *at <= end) {
+            assert!(wakes >= self.now, "woken in the past");
+            self.now = wakes;
+            let wall = self.wall();
+            self.step(Input::Woke { wall });
+            assert!(self.machine.wake_at().is_none_or(|next| next > wakes), "and for ever");
+        }
+        self.now = end;
+        self
+    }
+
+    fn wall(&self) -> SystemTime {
+        let set =
+            SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(1_800_000_000 + self.set_by).unwrap());
+        set + self.now.since(Moment::default())
+    }
+
+    /// The clock on the wall is set.
+    fn clock_is_set(&mut self, by: i64) -> &mut Self {
+        self.set_by += by;
+        let wall = self.wall();
+        self.step(Input::Woke { wall })
+    }
+
+    fn seconds(&mut self, seconds: u64) -> &mut Self {
+        self.passes(Duration::from_secs(seconds))
+    }
+
+    fn event(&mut self, version: u32) -> &mut Self {
+        self.step(Input::Changed { stream: Stream::Node, node: Some(node(version)) })
+    }
+
+    /// The kubelet has renewed its Lease so long ago.
+    fn renewal(&mut self, ago: Duration) -> &mut Self {
+        let wall = self.wall();
+        self.step(Input::Renewed { at: Some(wall - ago), wall })
+    }
+
+    /// Time passes until the machine asks; which question it is, and whether on a new connection.
+    fn asks(&mut self) -> (u64, bool) {
+        loop {
+            if let Some(asked) = self.asked() {
+                return asked;
+            }
+            let wakes = self.machine.wake_at().expect("it never asks");
+            self.passes(wakes.since(self.now));
+        }
+    }
+
+    /// The last thing asked since this was last looked at.
+    fn asked(&mut self) -> Option<(u64, bool)> {
+        let said = std::mem::take(&mut self.said);
+        said.into_iter().rev().find_map(|action| match action {
+            Action::Ask { question, on_a_new_connection } => Some((question, on_a_new_connection)),
+            _ => None,
+        })
+    }
+
+    fn answers(&mut self, question: u64, node: NodeState, connection: Connection) -> &mut Self {
+        self.said.clear();
+        self.step(Input::Answered { question, node, connection })
+    }
+
+    /// How old the proof of the Node is.
+    fn age(&self) -> Duration {
+        self.now.since(self.proved.unwrap())
+    }
+
+    fn taken(&self, transition: Transition) -> u64 {
+        self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
+    }
+
+    fn replaced(&self, why: Why) -> Vec<Stream> {
+        let replaced = self.said.iter().filter_map(|action| match action {
+            Action::Replace(stream, said) if *said == why => Some(*stream),
+            _ => None,
+        });
+        replaced.collect()
+    }
+}
+
+#[test]
+fn no_stream_says_anything_that_revives_a_stale_cache() {
+    let mut story = Story::watching();
+    story.seconds(16).said.clear();
+    let (proved, service_proved) = (story.proved, story.service_proved);
+    for stream in [Stream::Node, Stream::Lease, SERVICE] {
+        story.step(Input::Bytes(stream));
+    }
+    story.event(2).renewal(Duration::ZERO).step(Input::Changed { stream: SERVICE, node: None });
+    assert_eq!((story.proved, story.service_proved), (proved, service_proved));
+    for taken in [
+        Transition::NodeEventWhileStale,
+        Transition::LeaseWhileStale,
+        Transition::ServiceEventWhileStale,
+        Transition::Thawed,
+        Transition::WentStale,
+    ] {
+        assert_eq!(story.taken(taken), 1, "{taken:?}");
+    }
+    let (question, _) = story.asks();
+    let asked_at = story.now;
+    story.passes(Duration::from_millis(500)).answers(question, node(2), here());
+    assert_eq!((story.proved, story.service_proved), (Some(asked_at), Some(asked_at)));
+}
+
+#[test]
+fn bytes_bookmarks_and_watches_prove_nothing() {
+    let mut story = Story::watching();
+    story.seconds(5);
+    for stream in [Stream::Node, Stream::Lease, SERVICE] {
+        story.step(Input::Bytes(stream)).step(Input::Closed(stream));
+        story.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
+    }
+    assert_eq!(story.age(), Duration::from_secs(5));
+}
+
+#[test]
+fn an_event_counts_once_a_list_or_an_answer_vouches_for_its_watch() {
+    let mut story = Story::watching();
+    story.seconds(5).event(2);
+    assert_eq!(story.age(), Duration::ZERO, "the list before it vouches");
+    story.step(Input::Closed(Stream::Node)).step(Input::Accepted(Stream::Node, here()));
+    story.seconds(5).event(3);
+    assert_eq!(story.age(), Duration::from_secs(5), "resumed, it may be told old news");
+    let (question, _) = story.asks();
+    story.answers(question, node(3), here()).seconds(5).event(4);
+    assert_eq!(story.age(), Duration::ZERO, "an answer on its connection vouches");
+}
+
+#[test]
+fn a_list_vouches_for_the_watch_that_follows_it_at_once_on_its_connection() {
+    for (connection, later, vouched) in [(here(), 0, true), (elsewhere(), 0, false), (here(), 3, false)] {
+        let mut story = Story::watching();
+        story.lists(Stream::Node, 1);
+        story.seconds(later).step(Input::Accepted(Stream::Node, connection)).seconds(1).event(2);
+        assert_eq!(story.age().is_zero(), vouched, "{connection:?} {later} s later");
+    }
+}
+
+#[test]
+fn a_lease_is_dated_by_its_renewal() {
+    let mut story = Story::watching();
+    story.seconds(10).renewal(Duration::from_secs(3));
+    assert_eq!(story.age(), Duration::from_secs(3));
+    assert_eq!(story.service_proved, story.proved);
+    // What was held back says what it is.
+    story.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
+    assert_eq!(story.age(), Duration::from_secs(9));
+    let wall = story.wall();
+    story.step(Input::Renewed { at: None, wall });
+    story.step(Input::Renewed { at: Some(wall + Duration::from_secs(1)), wall });
+    assert_eq!(story.age(), Duration::from_secs(9));
+    for taken in [Transition::LeaseTooOld, Transition::LeaseWithoutDate, Transition::LeaseFromTheFuture] {
+        assert_eq!(story.taken(taken), 1, "{taken:?}");
+    }
+}
+
+#[test]
+fn a_lease_speaks_for_a_node_that_is_watched_beside_it_and_not_for_ever() {
+    let silenced = |by: Option<Input>| {
+        let mut story = Story::watching();
+        by.map(|by| story.step(by));
+        story.seconds(5).renewal(Duration::ZERO);
+        !story.age().is_zero()
+    };
+    assert!(!silenced(None));
+    assert!(silenced(Some(Input::Closed(Stream::Node))));
+    assert!(silenced(Some(Input::Accepted(Stream::Lease, elsewhere()))));
+    // Renewals alone keep it fresh until the Node itself is due.
+    let mut story = Story::watching();
+    let mut kept = 0;
+    while story.taken(Transition::LeaseSpokeTooLong) == 0 {
+        story.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
+        kept += 5;
+        assert!(kept <= 90);
+    }
+    assert!(kept >= 65, "{kept}");
+    story.seconds(15);
+    assert_eq!(story.taken(Transition::WentStale), 1, "100 s at the latest");
+}
+
+#[test]
+fn a_lease_does_not_speak_for_a_watch_without_bookmarks() {
+    let mut story = Story::watching();
+    while story.taken(Transition::LeaseWithoutBookmarks) == 0 {
+        story.seconds(5).renewal(Duration::ZERO);
+        assert!(story.now.since(Moment::default()) < Duration::from_mins(18));
+    }
+    assert!(story.asked().is_some(), "it is asked when they are missing");
+}
+
+#[test]
+fn a_clock_that_is_set_makes_no_lease_count_for_more() {
+    let mut story = Story::watching();
+    story.seconds(5).renewal(Duration::ZERO).seconds(5).clock_is_set(-60).renewal(Duration::ZERO);
+    assert_eq!(story.age(), Duration::from_secs(5));
+    for taken in [Transition::ClockSetBack, Transition::LeaseFromBeforeTheClockWasSetBack] {
+        assert_eq!(story.taken(taken), 1, "{taken:?}");
+    }
+    // Once it has passed the dates that it has shown before, it counts again.
+    for _ in 0..6 {
+        let (question, _) = story.asks();
+        story.step(Input::Bytes(Stream::Lease)).answers(question, node(1), here());
+    }
+    story.renewal(Duration::from_secs(1));
+    assert!(story.age() <= Duration::from_secs(1));
+    // Set forward, it makes older what was written before, and counts at once for what is written after.
+    story.seconds(4).clock_is_set(3600).renewal(Duration::from_hours(1));
+    assert!(story.age() >= Duration::from_secs(4));
+    story.renewal(Duration::ZERO);
+    assert_eq!(story.age(), Duration::ZERO);
+}
+
+#[test]
+fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_not() {
+    let mut story = Story::watching();
+    let (_, anew) = story.asks();
+    let first = story.now;
+    assert!(!anew && story.age() < STALE_AFTER);
+    let (_, anew) = story.asks();
+    assert!(anew);
+    assert!(story.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+    let second = story.now;
+    let (_, anew) = story.asks();
+    assert!(!anew);
+    assert!(story.now.since(second) >= Duration::from_millis(1600), "after a wait");
+    // What comes too late is no answer.
+    story.answers(1, node(1), here());
+    assert_eq!(story.taken(Transition::AnsweredTooLate), 1);
+    assert!(story.age() > STALE_AFTER.mul_f64(0.8));
+}
+
+#[test]
+fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
+    let refused = |seconds| {
+        let mut story = Story::watching();
+        let (question, _) = story.asks();
+        let (asked_at, retry_after) = (story.now, Some(Duration::from_secs(seconds)));
+        story.step(Input::Unanswered { question, refusal: Refusal::Answered { retry_after } });
+        let (_, anew) = story.asks();
+        assert!(!anew);
+        story.now.since(asked_at).as_secs()
+    };
+    assert!((8..=10).contains(&refused(8)));
+    assert_eq!(refused(3600), 30);
+}
+
+#[test]
+fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
+    let mut story = Story::watching();
+    let (question, _) = story.asks();
+    let asked_at = story.now;
+    story.answers(question, node(2), here()).passes(Duration::from_millis(200)).event(2);
+    assert_eq!(story.taken(Transition::CaughtUp), 1);
+    assert!(story.replaced(Why::Deaf).is_empty() && story.proved >= Some(asked_at));
+
+    let mut story = Story::watching();
+    let (question, _) = story.asks();
+    let proved = story.proved;
+    story.answers(question, node(2), here()).passes(Duration::from_millis(400));
+    assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
+    assert_eq!((story.proved, story.taken(Transition::FoundBehind)), (proved, 1));
+    // What a condemned watch says counts for nothing.
+    story.event(2).renewal(Duration::ZERO);
+    assert_eq!(story.proved, proved);
+}
+
+#[test]
+fn history_that_went_back_leaves_no_mark() {
+    for answer in [node(0), NodeState::Present { uid: "b".to_owned(), version: "9".to_owned() }] {
+        let mut story = Story::watching();
+        story.event(1);
+        let (question, _) = story.asks();
+        story.answers(question, answer.clone(), here()).passes(Duration::from_millis(400));
+        assert_eq!(story.taken(Transition::FoundRewound), 1, "{answer:?}");
+        assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
+        // The list made anew is all that counts.
+        let proved = story.proved;
+        story.event(1).renewal(Duration::ZERO);
+        assert_eq!(story.proved, proved);
+        story.lists(Stream::Node, 0);
+        assert!(story.age().is_zero());
+    }
+}
+
+#[test]
+fn the_watches_move_to_the_connection_that_answers() {
+    // On a new client, whose watch the Node's follower opens, and the others follow.
+    let mut story = Story::watching();
+    story.asks();
+    let (question, anew) = story.asks();
+    assert!(anew);
+    story.answers(question, node(1), elsewhere());
+    assert!(story.said.contains(&Action::MoveToTheAnswer));
+    assert_eq!(story.replaced(Why::Moved), [Stream::Node]);
+    assert!(story.age().is_zero(), "what was answered is the truth");
+    // On the same client, whose old connection is on its way out.
+    let mut story = Story::watching();
+    let (question, _) = story.asks();
+    story.answers(question, node(1), elsewhere());
+    assert!(!story.said.contains(&Action::MoveToTheAnswer));
+    assert_eq!(story.replaced(Why::Moved), [Stream::Node, Stream::Lease, SERVICE]);
+}
+
+#[test]
+fn watches_beside_a_lease_that_fell_silent_are_replaced_ever_more_rarely() {
+    let mut story = Story::watching();
+    story.renewal(Duration::ZERO);
+    let mut replaced = Vec::new();
+    for _ in 0..60 {
+        let (question, _) = story.asks();
+        story.answers(question, node(1), here());
+        if !story.replaced(Why::Deaf).is_empty() {
+            replaced.push(story.now);
+            for stream in [Stream::Node, Stream::Lease, SERVICE] {
+                story.lists(stream, 1);
+                story.step(Input::Accepted(stream, here()));
+            }
+        }
+    }
+    let gaps: Vec<u64> = replaced.windows(2).map(|pair| pair[1].since(pair[0]).as_secs()).collect();
+    assert!(gaps.len() >= 3 && gaps[0] >= 24 && gaps.is_sorted() && *gaps.last().unwrap() >= 90, "{gaps:?}");
+}
+
+#[test]
+fn a_services_watch_without_a_bookmark_is_replaced_alone() {
+    let mut story = Story::watching();
+    for _ in 0..14 {
+        story.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
+    }
+    assert_eq!(story.replaced(Why::Deaf), [SERVICE]);
+    assert_eq!(story.taken(Transition::ServiceDeaf), 1);
+}
+
+/// A watch that is resumed just as the loop looks has its question in time all the same.
+#[test]
+fn a_resumed_watch_is_asked_about_in_time() {
+    let mut story = Story::watching();
+    story.seconds(12).step(Input::Closed(Stream::Node));
+    assert_eq!(
+        story.machine.wake_at(),
+        Some(story.now.plus(Duration::from_secs(3) + Duration::from_nanos(1)))
+    );
+    story.passes(Duration::from_millis(1)).step(Input::Accepted(Stream::Node, here()));
+    let wakes = story.machine.wake_at().unwrap().since(story.now);
+    assert!(wakes < Duration::from_secs(1), "{wakes:?}");
+}

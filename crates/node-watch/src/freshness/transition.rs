@@ -1,0 +1,119 @@
+//! Every way that the state machine can go, by name. The simulation lists which of them it has taken.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Each name once, whatever is made of it.
+macro_rules! transitions {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a step of the state machine came to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Transition {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Transition {
+            /// All that there are.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+transitions! {
+    /// A consistent list of the Node proved the cache.
+    NodeListed,
+    /// An event of the Node did.
+    NodeEventProved,
+    /// An event of the Node on a watch that no consistent read has vouched for: it may be replay.
+    NodeEventUnvouched,
+    /// An event of the Node while the cache was stale: it revives nothing.
+    NodeEventWhileStale,
+    /// A watch was opened on the connection of the list before it, which vouches for it.
+    WatchVouchedByList,
+    /// A watch was opened elsewhere, later, or again: its first events may be replay.
+    WatchOpenedUnvouched,
+    /// A renewal of the Lease proved the cache.
+    LeaseProved,
+    /// A renewal whose date is longer ago than the cache may be old.
+    LeaseTooOld,
+    /// A renewal from the future.
+    LeaseFromTheFuture,
+    /// A renewal without a date.
+    LeaseWithoutDate,
+    /// A renewal from before the clock was set back, or not to be told from one.
+    LeaseFromBeforeTheClockWasSetBack,
+    /// The wall clock was set back.
+    ClockSetBack,
+    /// A renewal while the Node is not watched, or on another connection.
+    LeaseWithoutNodeWatch,
+    /// A renewal while the Node's own watch has been silent for longer than a bookmark's interval.
+    LeaseWithoutBookmarks,
+    /// A renewal when the Node itself was proved too long ago.
+    LeaseSpokeTooLong,
+    /// A renewal while the cache was stale: it revives nothing.
+    LeaseWhileStale,
+    /// A consistent list of a Service's slices proved what is held of it.
+    ServiceListed,
+    /// An event of a Service did.
+    ServiceEventProved,
+    /// An event of a Service on a watch that no consistent read has vouched for.
+    ServiceEventUnvouched,
+    /// An event of a Service while what is held of it was stale.
+    ServiceEventWhileStale,
+    /// A Service's watch without a bookmark is replaced.
+    ServiceDeaf,
+    /// The proof has become too old.
+    WentStale,
+    /// There is proof again.
+    Revived,
+    /// A stream says something while the cache is stale: it is time to ask.
+    Thawed,
+    /// The question is asked on the connection of the watches.
+    Asked,
+    /// The question is asked on a new connection.
+    AskedOnANewConnection,
+    /// No answer came in time.
+    AskedInVain,
+    /// The answer was that there is none for us.
+    Refused,
+    /// The answer to a question that was given up.
+    AnsweredTooLate,
+    /// We hold what etcd holds.
+    FoundCurrent,
+    /// Etcd holds another state; the watch is given the time to say the same.
+    FoundAnother,
+    /// It has said the same in that time.
+    CaughtUp,
+    /// The watch has missed a change, and is replaced.
+    FoundBehind,
+    /// History went back, or the Node is another one: every mark is forgotten, and the list is made anew.
+    FoundRewound,
+    /// Another connection than the watch's answered: the watches move there.
+    Moved,
+    /// The Lease is not renewed, or not heard: the watches are replaced.
+    LeaseSilent,
+}
+
+/// How often each of them was taken.
+#[derive(Debug)]
+pub struct Transitions([AtomicU64; Transition::ALL.len()]);
+
+impl Default for Transitions {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; Transition::ALL.len()])
+    }
+}
+
+impl Transitions {
+    pub(crate) fn take(&self, transition: Transition) {
+        // The order of declaration is that of the list.
+        if let Some(count) = self.0.get(transition as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Each with how often it was taken.
+    pub fn counts(&self) -> impl Iterator<Item = (Transition, u64)> + '_ {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        Transition::ALL.iter().copied().zip(counts)
+    }
+}

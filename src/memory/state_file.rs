@@ -1,0 +1,78 @@
+//! The file in `--state-dir`: a few kB, replaced as a whole.
+
+use nodegate_readiness::Memory;
+use nodegate_readiness::memory::Unusable;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "last-known.json";
+/// In the same directory, so that it can take the other's place.
+const UNFINISHED: &str = "last-known.json.new";
+
+/// A Node with a hundred taints and labels is a tenth of it.
+const MOST: u64 = 128 * 1024;
+
+/// The file of an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct StateFile {
+    directory: PathBuf,
+}
+
+/// Why it tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotRead {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: it is no file", .0.display())]
+    NoFile(PathBuf),
+    #[error("{}: it is longer than {MOST} bytes", .0.display())]
+    TooLong(PathBuf),
+    #[error("{}: {unusable}", path.display())]
+    Unusable { path: PathBuf, unusable: Unusable },
+}
+
+impl StateFile {
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.join(NAME)
+    }
+
+    /// What it says; `None` if it was never written.
+    pub(crate) fn read(&self) -> Result<Option<Memory>, NotRead> {
+        let path = self.path();
+        let mut bytes = Vec::new();
+        let io = |error| NotRead::Io { path: self.path(), error };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(io)?,
+        };
+        if !file.metadata().map_err(io)?.is_file() {
+            return Err(NotRead::NoFile(path));
+        }
+        file.take(MOST + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 > MOST {
+            return Err(NotRead::TooLong(path));
+        }
+        Memory::parse(&bytes).map(Some).map_err(|unusable| NotRead::Unusable { path, unusable })
+    }
+
+    /// Whoever reads it finds the old or the new, even after a crash in between.
+    pub(super) fn write(&self, memory: &Memory) -> io::Result<()> {
+        let bytes = serde_json::to_vec(memory)?;
+        if bytes.len() as u64 > MOST {
+            return Err(io::Error::other(format!("it would be longer than {MOST} bytes")));
+        }
+        let unfinished = self.directory.join(UNFINISHED);
+        // For nobody else: it has the names of labels, taints and conditions.
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, self.path())
+    }
+}

@@ -1,0 +1,263 @@
+//! Agents that begin in the middle of an outage: what they know of the node is what was known before.
+
+use nodegate_testbed::http::Reply;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+const TAKEN: &str = "taking over what was last known of the node";
+const CANNOT: &str = "what was last known of the node can't be taken over";
+const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)";
+/// It is stale from its start.
+const KEEP: &str = "--on-stale=keep-drain";
+
+/// A node whose agents come one after the other.
+struct Story {
+    cluster: Cluster,
+    port: String,
+    dir: TempDir,
+}
+
+impl Story {
+    fn begin() -> Self {
+        Self { cluster: Cluster::start(), port: ports::free().to_string(), dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// The next agent, which listens where the one before does.
+    fn agent(&self, args: &[&str]) -> Agent {
+        let mut command = Command::new(programs::agent());
+        command.args(args).arg("--stale-after=2s").env("LISTEN_PORT", &self.port);
+        self.cluster.launch(command)
+    }
+
+    /// The same, with its directory.
+    fn remembering(&self, args: &[&str]) -> Agent {
+        let state_dir = format!("--state-dir={}", self.dir.path().display());
+        self.agent(&[args, &[&state_dir]].concat())
+    }
+
+    /// The node is drained, the agent knows, and then the API server dies.
+    fn outage(&self, agent: &Agent) {
+        agent.wait_ready();
+        self.cluster.sim.cordon(NODE);
+        agent.wait_reason("Unschedulable");
+        self.cluster.wait(self.cluster.sim.kill());
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("last-known.json")
+    }
+
+    /// The file of an agent that has seen the cordon.
+    fn wait_written(&self) -> Value {
+        until("the cordon in the file", || {
+            let file: Value = serde_json::from_slice(&fs::read(self.file()).ok()?).unwrap();
+            (file["facts"]["unschedulable"] == true).then_some(file)
+        })
+    }
+
+    fn api_returns(&self) {
+        self.cluster.wait(self.cluster.sim.restart(false)).unwrap();
+    }
+}
+
+fn status(agent: &Agent) -> Value {
+    agent.get("/status.json").json()
+}
+
+/// Drained, by facts that are not its own.
+fn holds_the_drain(agent: &Agent, from: &str) {
+    let told = agent.health();
+    assert_eq!((told.status, told.reason().as_deref(), told.is_stale()), (503, Some("Unschedulable"), true));
+    agent.logs_once(TAKEN);
+    assert_eq!(agent.logged(&format!("{TAKEN} from=\"{from}\"")), 1, "{}", agent.log_text());
+    let page = agent.get("/").body;
+    assert!(page.contains("by the agent before this one") && page.contains(KNOWN), "{page}");
+    assert_eq!(status(agent)["flips"], json!([]), "nothing has flipped: it never said anything else");
+}
+
+#[test]
+fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
+    let story = Story::begin();
+    let first = story.agent(&[KEEP]);
+    story.outage(&first);
+    first.wait_for("stale", Reply::is_stale);
+    let second = story.agent(&[KEEP, "--startup-grace=100ms"]);
+    holds_the_drain(&second, "predecessor");
+    let age = |agent: &Agent| status(agent)["cache"]["age_ms"].as_u64().unwrap();
+    let before = age(&second);
+    first.terminate();
+    // What is handed on once more has the date of when it was true.
+    let third = story.agent(&[KEEP, "--startup-grace=100ms"]);
+    holds_the_drain(&third, "predecessor");
+    assert!(age(&third) > before, "{} {before}", age(&third));
+    second.terminate();
+    story.cluster.sim.uncordon(NODE);
+    story.api_returns();
+    third.wait_ready();
+    assert_eq!(status(&third)["cache"]["taken_over"], Value::Null);
+}
+
+#[test]
+fn a_successor_that_fails_open_says_what_was_known() {
+    let story = Story::begin();
+    let first = story.agent(&[]);
+    story.outage(&first);
+    for (on_stale, code, reason) in
+        [("--on-stale=ready", 200, None), ("--on-stale=not-ready", 503, Some("CacheStale"))]
+    {
+        let next = story.agent(&[on_stale, "--startup-grace=100ms"]);
+        let told = next.health();
+        assert_eq!((told.status, told.reason().as_deref(), told.is_stale()), (code, reason, true));
+        assert!(next.get("/").body.contains(KNOWN), "{}", next.get("/").body);
+        assert_eq!(next.metric("nodegate_last_known_verdict{state=\"draining\"}"), Some(1.0));
+        let counted = next.metric("nodegate_fail_open_total");
+        assert_eq!(counted, Some(f64::from(u8::from(code == 200))), "of one answer");
+        until("the warning", || {
+            let warned = next.logged("last_known=Draining: cordoned (Unschedulable)");
+            (warned >= 2).then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_agent_that_was_killed_remembers() {
+    let story = Story::begin();
+    let mut first = story.remembering(&[KEEP]);
+    story.outage(&first);
+    story.wait_written();
+    for _ in 0..2 {
+        first.signal("KILL");
+        first.wait_end();
+        // The second time what it has written is what it took over.
+        first = story.remembering(&[KEEP, "--startup-grace=100ms"]);
+        holds_the_drain(&first, "state-dir");
+    }
+    story.api_returns();
+    first.wait_for("fresh again", |told| told.status == 503 && !told.is_stale());
+}
+
+#[test]
+fn who_hears_the_api_server_needs_no_memory() {
+    let story = Story::begin();
+    let mut first = story.remembering(&[KEEP]);
+    first.wait_ready();
+    story.cluster.sim.cordon(NODE);
+    story.wait_written();
+    first.signal("KILL");
+    first.wait_end();
+    story.cluster.sim.uncordon(NODE);
+    let second = story.remembering(&[KEEP, "--startup-grace=60s"]);
+    assert_eq!((second.health().status, second.health().is_stale()), (200, false));
+    assert_eq!(second.logged(TAKEN) + second.logged(CANNOT), 0, "{}", second.log_text());
+}
+
+/// The grace is for the API server. Until it is over nobody is told what was known before.
+#[test]
+fn nothing_is_told_from_memory_before_the_grace_is_over() {
+    let story = Story::begin();
+    let mut first = story.remembering(&[]);
+    story.outage(&first);
+    story.wait_written();
+    first.signal("KILL");
+    first.wait_end();
+    let grace = Duration::from_secs(2);
+    let begun = std::time::Instant::now();
+    let second = story.remembering(&[KEEP, "--startup-grace=2s"]);
+    assert!(begun.elapsed() >= grace, "{:?}", begun.elapsed());
+    holds_the_drain(&second, "state-dir");
+}
+
+#[test]
+fn what_can_not_be_read_is_a_warning_and_no_more() {
+    let story = Story::begin();
+    let mut first = story.remembering(&[]);
+    story.outage(&first);
+    let good = story.wait_written();
+    first.signal("KILL");
+    first.wait_end();
+    let with = |key: &str, value: Value| {
+        let mut file = good.clone();
+        file[key] = value;
+        file.to_string().into_bytes()
+    };
+    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    let cut = good.to_string().into_bytes()[..100].to_vec();
+    for (file, why) in [
+        (Vec::new(), "it is not what an agent writes (line 1, column 0)"),
+        (cut, "it is not what an agent writes (line 1, column 100)"),
+        (vec![0; 4096], "it is not what an agent writes"),
+        (b"[]".repeat(70_000), "longer than 131072 bytes"),
+        (with("node", json!("n2")), "it is about the node \"n2\""),
+        (with("node", json!("\u{1b}[31m")), "it is about the node \" [31m\""),
+        (with("facts_format", Value::Null), "of an older version"),
+        (with("facts_format", json!(99)), "its facts are in form 99"),
+        (with("facts", json!({"unschedulable": 1})), "it is not what an agent writes"),
+        (with("written_at_unix_ms", json!(now + 7_200_000)), "in the future"),
+    ] {
+        fs::write(story.file(), &file).unwrap();
+        let agent = story.remembering(&[KEEP, "--startup-grace=0s"]);
+        let told = agent.health();
+        assert_eq!((told.status, told.is_stale()), (200, true), "{why}: {told:?}");
+        agent.logs_once(CANNOT);
+        assert_eq!(agent.logged(why), 1, "{why}: {}", agent.log_text());
+        let (ended, log) = agent.terminate();
+        assert!(ended.success() && !log.contains('\u{1b}'), "{log}");
+        assert_eq!(fs::read(story.file()).unwrap(), file, "who knows nothing writes nothing");
+    }
+    fs::remove_file(story.file()).unwrap();
+    fs::create_dir(story.file()).unwrap();
+    let agent = story.remembering(&["--startup-grace=0s"]);
+    agent.logs_once("it is no file");
+}
+
+#[test]
+fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
+    let story = Story::begin();
+    let missing = story.dir.path().join("missing");
+    let occupied = story.dir.path().join("occupied");
+    fs::write(&occupied, "").unwrap();
+    // Not even root writes there.
+    let read_only = Path::new("/sys/kernel");
+    for directory in [missing.as_path(), &occupied, read_only] {
+        let state_dir = format!("--state-dir={}", directory.display());
+        let agent = story.cluster.ready_agent(&[&state_dir]);
+        agent.logs_once("can't write down what is known of the node");
+        story.cluster.sim.cordon(NODE);
+        agent.wait_reason("Unschedulable");
+        story.cluster.sim.uncordon(NODE);
+        agent.wait_ready();
+        agent.logs_once("can't write down what is known of the node");
+    }
+}
+
+/// It is replaced as a whole, and for nobody else to read.
+#[test]
+fn the_file_is_small_and_whole() {
+    use std::os::unix::fs::PermissionsExt;
+    let story = Story::begin();
+    let agent = story.remembering(&[]);
+    agent.wait_ready();
+    for round in 0..3 {
+        story.cluster.sim.cordon(NODE);
+        agent.wait_reason("Unschedulable");
+        let file = story.wait_written();
+        assert_eq!(file["node"], NODE, "{round}");
+        story.cluster.sim.uncordon(NODE);
+        agent.wait_ready();
+        until("the way back in the file", || {
+            let file: Value = serde_json::from_slice(&fs::read(story.file()).unwrap()).unwrap();
+            (file["facts"]["unschedulable"] == false).then_some(())
+        });
+    }
+    let metadata = fs::metadata(story.file()).unwrap();
+    assert!(metadata.len() < 4096 && metadata.permissions().mode() & 0o777 == 0o600, "{metadata:?}");
+    let names: Vec<_> =
+        fs::read_dir(story.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["last-known.json"]);
+}
