@@ -11,8 +11,13 @@ pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 
 pub(crate) fn killed_and_restarted() -> Row {
     let mut scene = Scene::start();
+    let address = scene.cluster.sim.address();
+    let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
+    assert_eq!(scene.agent.metric(&up), Some(1.0));
     scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
     scene.fails_open();
+    assert_eq!(scene.agent.metric(&up), Some(0.0));
+    scene.logged_once(&format!(r#"server="{address}" "#));
     scene.cluster.sim.cordon(NODE);
     scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
     scene.restarts("disconnected");
