@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod answers;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;

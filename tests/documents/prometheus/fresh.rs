@@ -7,7 +7,7 @@ use std::time::Duration;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
 /// What others may count on; the golden file has these and the `process_` families.
-const FAMILIES: [&str; 19] = [
+const FAMILIES: [&str; 20] = [
     "verdict",
     "cache_age_seconds",
     "cache_stale",
@@ -24,6 +24,7 @@ const FAMILIES: [&str; 19] = [
     "check_age_seconds",
     "check_duration_seconds",
     "http_requests_total",
+    "answers_total",
     "connections",
     "build_info",
     "connections_refused_total",

@@ -9,7 +9,7 @@ use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
 use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::guard::removal;
-use crate::plan::render::{RenderError, Template, render};
+use crate::plan::render::{RenderError, Template, own_part, render};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -157,7 +157,7 @@ impl Applier {
         let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
         let same_bytes = old.as_deref() == Some(text.as_bytes());
         drop(old);
-        let distance = self.distance(&desired, &template);
+        let distance = self.distance(&desired, &template, same_bytes);
         let inherited = match &distance {
             Some(Distance::Nodes { .. }) => tools.inherited(&text),
             _ => None,
@@ -214,14 +214,21 @@ impl Applier {
     }
 
     /// How far the running structure is from the desired one; none if nothing is known of it.
-    fn distance(&self, desired: &Desired, template: &Template) -> Option<Distance> {
+    fn distance(&self, desired: &Desired, template: &Template, same_bytes: bool) -> Option<Distance> {
         let (layout, live) = self.live.as_ref()?;
-        if live != template {
+        let own = |desired| own_part(template, desired, &self.tools.policy.check);
+        if live != template || (!same_bytes && own(&layout.desired) != own(desired)) {
             return Some(Distance::Structure);
         }
         match desired.distance(&layout.desired) {
             Distance::Nodes { added, .. }
                 if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
+            {
+                Some(Distance::Structure)
+            }
+            // What is made of labels is not known, either.
+            Distance::States
+                if !same_bytes && !template.has_our_sections() && !desired.same_labels(&layout.desired) =>
             {
                 Some(Distance::Structure)
             }

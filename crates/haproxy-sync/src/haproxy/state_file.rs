@@ -175,7 +175,13 @@ mod tests {
         3 nodegate_nodes 2 n2 127.0.0.2 0 0 1 1 54 15 3 0 6 22 0 0 - 0 - 0 0 - - 0\n\nbroken line\n";
 
     fn node(name: &str, state: ServerState) -> Node {
-        Node { name: name.to_owned(), address: IpAddr::from([127, 0, 0, 9]), state, weight: 100 }
+        Node {
+            name: name.to_owned(),
+            address: IpAddr::from([127, 0, 0, 9]),
+            state,
+            weight: 100,
+            labels: Arc::default(),
+        }
     }
 
     fn written(desired: &Desired, dump: &str, ours: bool) -> Vec<String> {
@@ -218,6 +224,7 @@ mod tests {
             node_port: 30_001,
             port: 80,
             binds: Vec::new(),
+            sources: None,
             mode: Mode::Tcp,
             balance: Balance::RoundRobin,
             hashed: false,

@@ -4,7 +4,7 @@ use crate::plan::annotation::{Balance, Mode, SendProxy};
 use crate::plan::last_resort::LastResortBackend;
 use crate::plan::names::NODES_BACKEND;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -42,6 +42,16 @@ pub struct Node {
     pub state: ServerState,
     /// Its share of the traffic, 0 to 256.
     pub weight: u16,
+    /// Its labels, for templates.
+    #[serde(skip)]
+    pub labels: Arc<BTreeMap<String, String>>,
+}
+
+impl Node {
+    /// Its roles, as `kubectl get nodes` shows them.
+    pub fn roles(&self) -> impl Iterator<Item = &str> {
+        self.labels.keys().filter_map(|key| key.strip_prefix("node-role.kubernetes.io/"))
+    }
 }
 
 /// A server of a Service's backend.
@@ -84,6 +94,8 @@ pub struct Frontend {
     pub port: u16,
     /// Where HAProxy listens, as `bind` takes it.
     pub binds: Vec<String>,
+    /// Whose connections are taken; none for everybody's.
+    pub sources: Option<Vec<String>>,
     /// TCP or HTTP.
     pub mode: Mode,
     /// The algorithm.
@@ -112,6 +124,17 @@ pub struct Problem {
     pub text: String,
 }
 
+/// A Service, or a port of it, that is not published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unpublished {
+    /// `namespace/name`
+    pub service: String,
+    /// Its port and protocol; none for all of its ports.
+    pub port: Option<(u16, String)>,
+    /// Why.
+    pub why: String,
+}
+
 /// All that HAProxy is to do. Everything is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
@@ -121,6 +144,8 @@ pub struct Desired {
     pub frontends: Vec<Frontend>,
     /// Backends that serve when no server of a frontend's own may; made of the frontends, and so never compared.
     pub last_resort: Vec<LastResortBackend>,
+    /// What is not published, and why; for people.
+    pub unpublished: Vec<Unpublished>,
     /// What could not be done.
     pub problems: Vec<Problem>,
 }
@@ -174,10 +199,17 @@ impl Desired {
 
     /// Whether the two make the same text by a template that writes no states.
     pub fn same_text(&self, other: &Self) -> bool {
-        let bare = |node: &Node| (node.name.clone(), node.address, node.weight);
+        let same = |(a, b): (&Node, &Node)| {
+            (&a.name, a.address, a.weight, &a.labels) == (&b.name, b.address, b.weight, &b.labels)
+        };
         self.nodes.len() == other.nodes.len()
-            && self.nodes.iter().zip(&other.nodes).all(|(a, b)| bare(a) == bare(b))
+            && self.nodes.iter().zip(&other.nodes).all(same)
             && self.frontends == other.frontends
+    }
+
+    /// Whether all nodes have the labels that they have there.
+    pub fn same_labels(&self, other: &Self) -> bool {
+        self.nodes.iter().map(|node| &node.labels).eq(other.nodes.iter().map(|node| &node.labels))
     }
 
     /// What it takes to get from `live` to this.

@@ -41,6 +41,10 @@ pub struct NodeFacts {
     pub state: NodeState,
     /// The annotation `nodegate.io/haproxy-weight`, as written.
     pub weight: Option<String>,
+    /// Why it may not, in a word.
+    pub reason: Option<String>,
+    /// Its labels, those whose keys and values are what the API server lets pass.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
     pub addresses: Vec<(String, IpAddr)>,
 }
@@ -67,6 +71,14 @@ pub struct ServiceFacts {
     pub name: String,
     /// When it was created, in seconds since 1970.
     pub created: i64,
+    /// Whether it is of type `LoadBalancer`.
+    pub load_balancer: bool,
+    /// Its `loadBalancerClass`, if it has one.
+    pub class: Option<String>,
+    /// Whose connections it takes (`loadBalancerSourceRanges`), as written; none for everybody's.
+    pub source_ranges: Vec<String>,
+    /// Whether a client is to stay with its node (`sessionAffinity: ClientIP`).
+    pub sticky: bool,
     /// Whether only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
     pub local: bool,
     /// `healthCheckNodePort`, if it has one.

@@ -8,4 +8,6 @@ pub mod last_resort;
 pub mod names;
 pub mod planner;
 pub mod policy;
+pub mod publish;
 pub mod render;
+mod selector;

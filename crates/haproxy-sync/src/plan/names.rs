@@ -30,6 +30,12 @@ pub fn any_node(kind: &str) -> String {
     format!("nodegate_any_node_{kind}")
 }
 
+/// A text as a word of its own, the same on every machine (FNV-1a of 64 bits).
+pub fn hash(text: &str) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
 /// The name of the frontend that leads there. No port ends like this, so it is no backend's.
 pub fn frontend(backend: &str) -> String {
     format!("{backend}_frontend")
@@ -38,6 +44,13 @@ pub fn frontend(backend: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_the_published_one() {
+        // The test vectors of the algorithm's authors.
+        assert_eq!(hash(""), "cbf29ce484222325");
+        assert_eq!(hash("foobar"), "85944171f73967e8");
+    }
 
     #[test]
     fn only_dns_names_pass() {

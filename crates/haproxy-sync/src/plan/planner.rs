@@ -1,11 +1,13 @@
 //! The core: facts and policy in, the desired configuration out. No IO, no clock; the same facts give the same plan.
 
 use crate::plan::annotation::{AnnotationError, Balance, Mode, WantedPort, for_port};
-use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState};
+use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState, Unpublished};
 use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use crate::plan::last_resort::{self, families};
+use crate::plan::last_resort;
 use crate::plan::names::{self, is_dns_name};
 use crate::plan::policy::{LocalCheck, Policy};
+use crate::plan::publish::{self, Refusal};
+use crate::plan::selector::Selector;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,6 +18,11 @@ pub const MAX_FRONTENDS: usize = 10_000;
 pub const MAX_NODES: usize = 20_000;
 /// More than this nobody reads; the metric's kinds have long been there.
 const MAX_PROBLEMS: usize = 1000;
+
+/// More than this is not explained.
+const MAX_UNPUBLISHED: usize = 10_000;
+/// The kind of problem that more ports than [`MAX_FRONTENDS`] are.
+const TOO_MANY: &str = "too-many";
 
 /// What HAProxy is to do.
 pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
@@ -30,6 +37,7 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     }
     planner.desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
     planner.desired.last_resort.sort_by(|a, b| a.name.cmp(&b.name));
+    planner.desired.unpublished.sort();
     planner.desired.problems.sort();
     debug_assert!(planner.desired.nodes.len() <= MAX_NODES, "too many nodes");
     debug_assert!(planner.desired.frontends.len() <= MAX_FRONTENDS, "too many frontends");
@@ -37,13 +45,22 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     planner.desired
 }
 
+/// The nodes that a Service names by their labels: as written, and what it means.
+type Chosen = (String, Selector);
+
+/// The servers of a Service, and what tells them from others in a name.
+struct Pool {
+    name: String,
+    servers: Arc<Vec<Server>>,
+}
+
 struct Planner<'a> {
     policy: &'a Policy,
     desired: Desired,
     /// Who has which port.
     taken: BTreeMap<u16, String>,
-    /// The servers for each order of families, made once.
-    pools: BTreeMap<Vec<Family>, Arc<Vec<Server>>>,
+    /// The servers for each order of families and choice of nodes, made once.
+    pools: BTreeMap<(Vec<Family>, String), Arc<Vec<Server>>>,
 }
 
 impl Planner<'_> {
@@ -69,7 +86,8 @@ impl Planner<'_> {
                 NodeState::Ready | NodeState::NotReady => ServerState::Ready,
             };
             let weight = self.weight(node);
-            self.desired.nodes.push(Node { name: node.name.clone(), address, state, weight });
+            let (name, labels) = (node.name.clone(), node.labels.clone());
+            self.desired.nodes.push(Node { name, address, state, weight, labels });
         }
     }
 
@@ -98,60 +116,77 @@ impl Planner<'_> {
         if families.is_empty() { of(None) } else { families.iter().find_map(|family| of(Some(*family))) }
     }
 
-    fn pool(&mut self, facts: &Facts, families: &[Family]) -> Arc<Vec<Server>> {
-        if let Some(pool) = self.pools.get(families) {
-            return pool.clone();
+    /// The servers of a Service, which may be none.
+    fn pool(&mut self, facts: &Facts, service: &ServiceFacts, chosen: Option<&Chosen>) -> Pool {
+        let families = &service.families;
+        let (text, selector) = chosen.cloned().unzip();
+        let key = (families.clone(), text.clone().unwrap_or_default());
+        let kind = text.map(|text| format!("_{}", names::hash(&text))).unwrap_or_default();
+        let name = format!("{}{kind}", last_resort::families(families));
+        if let Some(servers) = self.pools.get(&key) {
+            return Pool { name, servers: servers.clone() };
         }
         let servers = self.desired.nodes.iter().filter_map(|node| {
-            let address = self.address(facts.nodes.get(&node.name)?, families)?;
-            Some(Server { name: node.name.clone(), address, weight: node.weight })
+            let node_facts = facts.nodes.get(&node.name)?;
+            let address = self.address(node_facts, families)?;
+            let chosen = selector.as_ref().is_none_or(|selector| selector.matches(&node.labels));
+            chosen.then(|| Server { name: node.name.clone(), address, weight: node.weight })
         });
-        let pool = Arc::new(servers.collect::<Vec<_>>());
-        self.pools.insert(families.to_vec(), pool.clone());
-        pool
+        let servers = Arc::new(servers.collect::<Vec<_>>());
+        self.pools.insert(key, servers.clone());
+        Pool { name, servers }
     }
 
     fn service(&mut self, facts: &Facts, service: &ServiceFacts) {
         if !is_dns_name(&service.namespace) || !is_dns_name(&service.name) {
             return self.problem("", "name", "a Service has a name that no Service can have".to_owned());
         }
-        match service.annotations.get("ignore").map(String::as_str) {
-            None | Some("false") => {}
-            Some("true") => return,
-            // Whoever wrote that wanted less, not more.
-            Some(_) => {
-                return self.problem(
-                    &service.key(),
-                    "annotation",
-                    "haproxy-ignore takes true or false".to_owned(),
-                );
-            }
-        }
-        let mut ports: Vec<&PortFacts> = service.ports.iter().filter(|port| port.node_port != 0).collect();
+        let chosen = publish::is_ours(service, self.policy).and_then(|()| chosen(service));
+        let chosen = match chosen {
+            Ok(chosen) => chosen,
+            Err(refusal) => return self.refuse(service, None, refusal),
+        };
+        let pool = self.pool(facts, service, chosen.as_ref());
+        let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            if port.protocol != "TCP" {
-                let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
-                self.problem(&service.key(), "protocol", text);
-            } else if let Some(mut frontend) = self.frontend(facts, service, port) {
-                let pool = families(&service.families);
-                last_resort::give(&mut self.desired, &mut frontend, &pool, self.policy);
-                self.desired.frontends.push(frontend);
+            match self.frontend(service, port, &pool) {
+                Ok(frontend) => self.desired.frontends.push(frontend),
+                Err(refusal) => self.refuse(service, Some(port), refusal),
             }
+        }
+        let published = self.desired.frontends.last().is_some_and(|frontend| {
+            (&frontend.namespace, &frontend.service) == (&service.namespace, &service.name)
+        });
+        if published && pool.servers.is_empty() && !facts.nodes.is_empty() {
+            let text =
+                "no node has an address of its families, and the labels of haproxy-nodes if it names some";
+            self.problem(&service.key(), "no-nodes", text.to_owned());
         }
     }
 
-    fn frontend(&mut self, facts: &Facts, service: &ServiceFacts, port: &PortFacts) -> Option<Frontend> {
+    fn frontend(
+        &mut self,
+        service: &ServiceFacts,
+        port: &PortFacts,
+        pool: &Pool,
+    ) -> Result<Frontend, Refusal> {
+        if port.protocol != "TCP" {
+            let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
+            return Err(Refusal::problem("protocol", text));
+        }
+        if port.node_port == 0 {
+            // Only of this type it can be left out.
+            let why = if service.load_balancer { " (allocateLoadBalancerNodePorts: false)" } else { "" };
+            let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
+            return Err(Refusal::problem("node-port", text));
+        }
         let wanted = self.wanted_port(service, port)?;
         self.taken.insert(wanted, service.key());
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or(self.policy.mode);
-        let mut balance = self.setting::<Balance>(service, port, "balance").unwrap_or(self.policy.balance);
-        if balance == Balance::Uri && mode == Mode::Tcp {
-            balance = Balance::default();
-            self.problem(&service.key(), "annotation", "balance uri needs mode http".to_owned());
-        }
+        let balance = self.balance(service, port, mode);
         let backend = names::backend(&service.namespace, &service.name, port.port);
-        Some(Frontend {
+        let mut frontend = Frontend {
             name: names::frontend(&backend),
             backend,
             namespace: service.namespace.clone(),
@@ -160,43 +195,65 @@ impl Planner<'_> {
             node_port: port.node_port,
             port: wanted,
             binds: self.binds(wanted),
+            sources: self.sources(service),
             mode,
             balance,
             hashed: matches!(balance, Balance::Source | Balance::Uri),
             send_proxy: self.setting(service, port, "send-proxy").unwrap_or_default(),
             local: self.local_check(service),
             last_resort: Vec::new(),
-            servers: self.pool(facts, &service.families),
-        })
+            servers: pool.servers.clone(),
+        };
+        last_resort::give(&mut self.desired, &mut frontend, &pool.name, self.policy);
+        Ok(frontend)
+    }
+
+    /// A client stays with its node by a hash of its address. That holds for longer than any timeout of a Service's, over
+    /// reloads and on every balancer of a pair; and unlike an entry in a table it sends nobody to a drained node.
+    fn balance(&mut self, service: &ServiceFacts, port: &PortFacts, mode: Mode) -> Balance {
+        let default = if service.sticky { Balance::Source } else { self.policy.balance };
+        let balance = self.setting::<Balance>(service, port, "balance").unwrap_or(default);
+        if balance == Balance::Uri && mode == Mode::Tcp {
+            self.problem(&service.key(), "annotation", "balance uri needs mode http".to_owned());
+            return Balance::default();
+        }
+        balance
+    }
+
+    fn sources(&mut self, service: &ServiceFacts) -> Option<Vec<String>> {
+        let (sources, unread) = publish::sources(service);
+        if unread > 0 {
+            let text = format!("{unread} of its source ranges can't be read: they allow nobody");
+            self.problem(&service.key(), "source-ranges", text);
+        }
+        sources
     }
 
     /// The port that HAProxy is to listen on, if nobody else has it.
-    fn wanted_port(&mut self, service: &ServiceFacts, port: &PortFacts) -> Option<u16> {
-        let key = service.key();
+    fn wanted_port(&self, service: &ServiceFacts, port: &PortFacts) -> Result<u16, Refusal> {
         let wanted = match annotation(service, port, "port") {
             Ok(wanted) => wanted.map_or(port.port, |WantedPort(wanted)| wanted),
             // Another port than the one meant must not be opened.
             Err(error) => {
                 let text = format!("haproxy-port: {error}; port {} is not published", port.port);
-                self.problem(&key, "annotation", text);
-                return None;
+                return Err(Refusal::problem("annotation", text));
             }
         };
         if self.desired.frontends.len() >= MAX_FRONTENDS {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
-            self.problem("", "too-many", text);
-            return None;
+            return Err(Refusal::problem(TOO_MANY, text));
         }
         if self.policy.reserved.contains(&wanted) {
-            self.problem(&key, "reserved", format!("port {wanted} is reserved (--reserved-ports)"));
-            return None;
+            return Err(Refusal::problem(
+                "reserved",
+                format!("port {wanted} is reserved (--reserved-ports)"),
+            ));
         }
         if let Some(owner) = self.taken.get(&wanted) {
             let text = format!("wants port {wanted}, which {owner} has had for longer");
-            self.problem(&key, "conflict", text);
-            return None;
+            return Err(Refusal::problem("conflict", text));
         }
-        Some(wanted)
+        Ok(wanted)
     }
 
     fn binds(&self, port: u16) -> Vec<String> {
@@ -214,7 +271,8 @@ impl Planner<'_> {
     fn local_check(&self, service: &ServiceFacts) -> Option<LocalHealth> {
         let of_nodegate = || LocalHealth {
             port: self.policy.check.port,
-            path: format!("/services/{}/{}", service.namespace, service.name),
+            // So that a drain reaches this check, too, and nodegate knows whom it has told.
+            path: format!("/services/{}/{}?drain=503", service.namespace, service.name),
         };
         let of_proxy = |port| LocalHealth { port, path: "/healthz".to_owned() };
         service.local.then(|| match (self.policy.local_check, service.health_port) {
@@ -235,6 +293,19 @@ impl Planner<'_> {
         })
     }
 
+    fn refuse(&mut self, service: &ServiceFacts, port: Option<&PortFacts>, refusal: Refusal) {
+        let Refusal { kind, text } = refusal;
+        if let Some(kind) = kind {
+            // Of too many one is enough.
+            let about = if kind == TOO_MANY { String::new() } else { service.key() };
+            self.problem(&about, kind, text.clone());
+        }
+        if self.desired.unpublished.len() < MAX_UNPUBLISHED {
+            let port = port.map(|port| (port.port, port.protocol.clone()));
+            self.desired.unpublished.push(Unpublished { service: service.key(), port, why: text });
+        }
+    }
+
     fn problem(&mut self, about: &str, kind: &'static str, text: String) {
         let problem =
             Problem { kind, about: about.chars().filter(|c| !c.is_control()).take(253).collect(), text };
@@ -242,6 +313,15 @@ impl Planner<'_> {
             self.desired.problems.push(problem);
         }
     }
+}
+
+/// The nodes that a Service is served by, if not by all. A choice that can't be read is not taken for all of them.
+fn chosen(service: &ServiceFacts) -> Result<Option<Chosen>, Refusal> {
+    let Some(text) = service.annotations.get("nodes") else { return Ok(None) };
+    let refused =
+        |takes| Refusal::problem("annotation", format!("haproxy-nodes {takes}; it is not published"));
+    let selector = text.parse().map_err(refused)?;
+    Ok(Some((text.trim().to_owned(), selector)))
 }
 
 fn annotation<T>(service: &ServiceFacts, port: &PortFacts, name: &str) -> Result<Option<T>, AnnotationError>

@@ -2,6 +2,7 @@
 
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::last_resort::LastResort;
+use crate::plan::publish::Publish;
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -76,6 +77,10 @@ impl MaxRemoval {
 /// The rules of planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Which Services are published.
+    pub publish: Publish,
+    /// The `loadBalancerClass` that is ours.
+    pub class: Option<String>,
     /// The mode of a Service without the annotation.
     pub mode: Mode,
     /// The algorithm of a Service without the annotation.
@@ -99,6 +104,8 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            publish: Publish::default(),
+            class: None,
             mode: Mode::default(),
             balance: Balance::default(),
             address_types: vec!["InternalIP".to_owned(), "ExternalIP".to_owned()],

@@ -1,6 +1,6 @@
 //! Turns the desired configuration into HAProxy's language, by the operator's template.
 
-use crate::plan::desired::{Desired, Server};
+use crate::plan::desired::{Desired, Node, Server};
 use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use minijinja::value::Serde;
@@ -80,22 +80,8 @@ pub fn render(
     if desired.server_count() > MAX_SERVERS {
         return Err(RenderError::TooMany(desired.server_count()));
     }
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_fuel(Some(FUEL));
-    environment.add_filter("socket", socket);
-    environment.add_filter("host", host);
-    let broken = |error: minijinja::Error| RenderError::Template(sentence(&error));
-    environment.add_template("sections", SECTIONS).map_err(broken)?;
-    let mut pools = Pools::default();
-    let frontends: Vec<Value> =
-        desired.frontends.iter().map(|f| pools.with_servers(Serde(f).into(), &f.servers)).collect();
-    let last_resort: Vec<Value> =
-        desired.last_resort.iter().map(|b| pools.with_servers(Serde(b).into(), &b.servers)).collect();
-    let data = context! {
-        nodes => Value::from(Serde(&desired.nodes)), frontends => frontends, last_resort => last_resort,
-        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
-    };
+    let environment = environment(SECTIONS)?;
+    let data = data(desired, check, state_file);
     let mut text = match template {
         Template::Head(head) => {
             let sections =
@@ -103,16 +89,68 @@ pub fn render(
             let newline = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
             format!("{head}{newline}{sections}")
         }
-        Template::Jinja(text) => {
-            environment.add_template("template", text).map_err(broken)?;
-            environment.get_template("template").and_then(|t| t.render(data)).map_err(broken)?
-        }
+        Template::Jinja(text) => jinja(environment, text, data)?,
     };
     // HAProxy takes a last line without its end for one that was cut.
     if !text.ends_with('\n') {
         text.push('\n');
     }
     if text.len() > MAX_BYTES { Err(RenderError::TooLong) } else { Ok(text) }
+}
+
+/// What a template makes around the generated sections, which can change with the nodes and their labels as they can, and
+/// can't be changed at run time; none if there is nothing of the kind. It has been rendered whole before.
+pub fn own_part(template: &Template, desired: &Desired, check: &Check) -> Option<String> {
+    match template {
+        Template::Jinja(text) if template.has_our_sections() => {
+            jinja(environment("").ok()?, text, data(desired, check, None)).ok()
+        }
+        _ => None,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what map_err gives")]
+fn broken(error: minijinja::Error) -> RenderError {
+    let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
+    RenderError::Template(format!("{text}{place}"))
+}
+
+fn environment(sections: &str) -> Result<Environment<'_>, RenderError> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.add_filter("socket", socket);
+    environment.add_filter("host", host);
+    environment.add_template("sections", sections).map_err(broken)?;
+    Ok(environment)
+}
+
+fn jinja<'a>(mut environment: Environment<'a>, text: &'a str, data: Value) -> Result<String, RenderError> {
+    environment.add_template("template", text).map_err(broken)?;
+    environment.get_template("template").and_then(|t| t.render(data)).map_err(broken)
+}
+
+fn data(desired: &Desired, check: &Check, state_file: Option<&str>) -> Value {
+    let mut pools = Pools::default();
+    let frontends: Vec<Value> =
+        desired.frontends.iter().map(|f| pools.with_servers(Serde(f).into(), &f.servers)).collect();
+    let last_resort: Vec<Value> =
+        desired.last_resort.iter().map(|b| pools.with_servers(Serde(b).into(), &b.servers)).collect();
+    context! {
+        nodes => nodes(desired), frontends => frontends, last_resort => last_resort,
+        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
+    }
+}
+
+/// Nodes with their labels and roles.
+fn nodes(desired: &Desired) -> Vec<Value> {
+    let node = |node: &Node| {
+        let roles: Value = node.roles().collect();
+        let labels: Value = node.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        context! { roles => roles, labels => labels, ..Value::from(Serde(node)) }
+    };
+    desired.nodes.iter().map(node).collect()
 }
 
 /// A hundred thousand servers are a few lists of nodes, each in many backends: each becomes a value once.
@@ -130,13 +168,6 @@ impl Pools {
         });
         context! { servers => servers, ..backend }
     }
-}
-
-/// minijinja's error in one line, with the line it is about.
-fn sentence(error: &minijinja::Error) -> String {
-    let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    let place = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
-    format!("{text}{place}")
 }
 
 /// The filter `address | host`: an address without a port, which is the one that the client or the frontend chose.

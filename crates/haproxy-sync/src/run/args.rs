@@ -5,6 +5,7 @@ use crate::plan::annotation::{Balance, Mode};
 use crate::plan::last_resort::LastResort;
 use crate::plan::names::is_dns_name;
 use crate::plan::policy::{LocalCheck, MaxRemoval, Policy};
+use crate::plan::publish::Publish;
 use clap::Parser;
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
@@ -37,7 +38,9 @@ ANNOTATIONS OF A SERVICE (one value for all ports, or PORT=VALUE,… by the port
   nodegate.io/haproxy-mode          tcp or http
   nodegate.io/haproxy-balance       roundrobin, leastconn, first, random, source or uri
   nodegate.io/haproxy-send-proxy    v1, v2 or off
+  nodegate.io/haproxy-publish       true: published, where --publish=annotated asks for it; false: not published
   nodegate.io/haproxy-ignore        true: not published
+  nodegate.io/haproxy-nodes         a label selector: only these nodes serve it
   Two Services that want one port: the older one has it, the other is named in the log and in the metrics.
 
 ANNOTATION OF A NODE
@@ -121,6 +124,17 @@ pub(crate) struct Args {
     /// Only Nodes with these labels
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
     pub(crate) node_selector: Option<String>,
+
+    /// Which Services are published. all: every one that has ports on nodes; annotated: those with
+    /// nodegate.io/haproxy-publish: true, or with our --load-balancer-class
+    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH", value_name = "all|annotated", default_value_t)]
+    #[arg(value_parser = choice(&[("all", Publish::All), ("annotated", Publish::Annotated)]))]
+    pub(crate) publish: Publish,
+
+    /// The loadBalancerClass that is ours: of the Services that can have one only those with it are published. Without
+    /// this setting: only those that have none
+    #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
+    pub(crate) load_balancer_class: Option<String>,
 
     /// Which signals drain a node, by the same rules as the agent's --drain-on: unschedulable, deleting, taint:<key>,
     /// label:<key>, or none alone
@@ -218,6 +232,18 @@ fn selector(value: &str) -> Result<String, &'static str> {
         Ok(value.to_owned())
     } else {
         Err("takes a label selector, e.g. team=web,tier!=test")
+    }
+}
+
+fn class(value: &str) -> Result<String, &'static str> {
+    let name = |text: &str| {
+        !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+    };
+    let (prefix, last) = value.split_once('/').unwrap_or(("x", value));
+    if value.len() <= 317 && name(prefix) && name(last) {
+        Ok(value.to_owned())
+    } else {
+        Err("takes a loadBalancerClass, e.g. example.com/haproxy")
     }
 }
 

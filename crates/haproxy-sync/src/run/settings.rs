@@ -41,6 +41,8 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         haproxy: args.haproxy,
         before: args.before,
         policy: Policy {
+            publish: args.publish,
+            class: args.load_balancer_class,
             mode: args.mode,
             balance: args.balance,
             address_types: args.address_types.0,

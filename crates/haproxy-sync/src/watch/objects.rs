@@ -6,7 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodegate_kube_follow::{WatchedNode, resource};
 use nodegate_readiness::{Node, Outcome, Policy};
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+/// Whose connections a Service takes, before there was a field for it.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const WEIGHT: &str = "nodegate.io/haproxy-weight";
 /// No Node or Service has more of anything than this.
 const MAX_PARTS: usize = 1000;
@@ -27,6 +31,12 @@ struct ServiceSpec {
     kind: Option<String>,
     #[serde(default)]
     external_traffic_policy: Option<String>,
+    #[serde(default)]
+    load_balancer_class: Option<String>,
+    #[serde(default)]
+    load_balancer_source_ranges: Option<Vec<String>>,
+    #[serde(default)]
+    session_affinity: Option<String>,
     #[serde(default)]
     health_check_node_port: Option<u32>,
     #[serde(default)]
@@ -50,17 +60,32 @@ struct Port {
 /// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules.
 pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> NodeFacts {
     let meta = &node.metadata;
-    let state = match rules.node_ready(&Node::Present(node.facts()), false) {
-        Outcome::Pass => NodeState::Ready,
-        Outcome::Draining(_) => NodeState::Draining,
-        Outcome::Fail(_) => NodeState::NotReady,
-    };
+    let state = rules.node_ready(&Node::Present(node.facts()), false);
     NodeFacts {
         name: meta.name.clone().unwrap_or_default(),
-        state,
+        state: match &state {
+            Outcome::Pass => NodeState::Ready,
+            Outcome::Draining(_) => NodeState::Draining,
+            Outcome::Fail(_) => NodeState::NotReady,
+        },
+        reason: match &state {
+            Outcome::Pass => None,
+            Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
+        },
+        labels: Arc::new(labels(meta)),
         weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
     }
+}
+
+/// Those that are what the API server lets pass: templates write them into a configuration.
+fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let key =
+        |text: &str| !text.is_empty() && text.len() <= 317 && text.chars().all(|c| plain(c) || c == '/');
+    let value = |text: &str| text.len() <= 63 && text.chars().all(plain);
+    let good = meta.labels.iter().flatten().filter(|(name, text)| key(name) && value(text));
+    good.map(|(name, text)| (name.clone(), text.clone())).take(MAX_PARTS).collect()
 }
 
 impl WatchedService {
@@ -85,12 +110,28 @@ impl WatchedService {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
+            load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
+            class: spec.load_balancer_class.as_deref().map(clip),
+            source_ranges: spec.source_ranges(meta),
+            sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),
             health_port: spec.health_check_node_port.and_then(port),
             families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
             ports: spec.ports.iter().flatten().filter_map(Port::facts).take(MAX_PARTS).collect(),
             annotations: annotations.take(MAX_PARTS).collect(),
         })
+    }
+}
+
+impl ServiceSpec {
+    /// The annotation is the field's predecessor, which kube-proxy still reads where the field is empty.
+    fn source_ranges(&self, meta: &ObjectMeta) -> Vec<String> {
+        let fields = self.load_balancer_source_ranges.iter().flatten().map(String::as_str);
+        let all: Vec<&str> = fields.collect();
+        let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
+        let all = if all.is_empty() { older().map_or(all, |text| text.split(',').collect()) } else { all };
+        // One too many is seen to be too many.
+        all.into_iter().map(clip).filter(|text| !text.trim().is_empty()).take(MAX_PARTS + 1).collect()
     }
 }
 
@@ -123,7 +164,8 @@ mod tests {
     fn objects_with_everything_left_out_or_odd_are_read() {
         for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
             let node: WatchedNode = serde_json::from_str(json).unwrap();
-            assert_eq!(node_facts(&node, &Policy::default()), NodeFacts::default());
+            let reason = Some("ReadyConditionMissing".to_owned());
+            assert_eq!(node_facts(&node, &Policy::default()), NodeFacts { reason, ..NodeFacts::default() });
             let service: WatchedService = serde_json::from_str(json).unwrap();
             assert_eq!(service.facts(), None);
         }

@@ -58,6 +58,7 @@ fn desired(node: &str) -> Desired {
         address: [127, 0, 0, 1].into(),
         state: ServerState::Ready,
         weight: 100,
+        labels: std::sync::Arc::default(),
     };
     Desired { nodes: vec![node], ..Desired::default() }
 }

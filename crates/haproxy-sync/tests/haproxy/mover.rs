@@ -86,7 +86,13 @@ fn desired(node: Option<(NodeState, u16)>) -> Desired {
     let mut facts = Facts::default();
     if let Some((state, weight)) = node {
         let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
-        let node = NodeFacts { name: "n1".to_owned(), state, weight: Some(weight.to_string()), addresses };
+        let node = NodeFacts {
+            name: "n1".to_owned(),
+            state,
+            weight: Some(weight.to_string()),
+            addresses,
+            ..NodeFacts::default()
+        };
         facts.nodes.insert("n1".to_owned(), Arc::new(node));
     }
     let port = PortFacts { name: None, port: 80, node_port: 30_000, protocol: "TCP".to_owned() };

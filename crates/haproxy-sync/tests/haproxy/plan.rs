@@ -34,6 +34,9 @@ fn value() -> impl Strategy<Value = String> {
         Just("uri".to_owned()),
         Just("v2".to_owned()),
         Just("main=8080,80=81".to_owned()),
+        Just("10.0.0.0/8".to_owned()),
+        Just("0.0.0.0/0".to_owned()),
+        Just("!spare,role in (a,b)".to_owned()),
         (0_u32..70_000).prop_map(|port| port.to_string()),
         word(),
     ]
@@ -46,8 +49,15 @@ fn node() -> impl Strategy<Value = NodeFacts> {
     let address = any::<(bool, u32, u128)>().prop_map(|(v4, low, high)| -> IpAddr {
         if v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(high.to_be_bytes()) }
     });
-    (word(), state, proptest::option::of(value()), proptest::collection::vec((kind, address), 0..4))
-        .prop_map(|(name, state, weight, addresses)| NodeFacts { name, state, weight, addresses })
+    (word(), state, proptest::option::of(value()), proptest::collection::vec((kind, address), 0..4)).prop_map(
+        |(name, state, weight, addresses)| NodeFacts {
+            name,
+            state,
+            weight,
+            addresses,
+            ..NodeFacts::default()
+        },
+    )
 }
 
 fn service() -> impl Strategy<Value = ServiceFacts> {
@@ -58,7 +68,16 @@ fn service() -> impl Strategy<Value = ServiceFacts> {
             node_port,
             protocol: if tcp { "TCP" } else { "UDP" }.to_owned(),
         });
-    let key = prop_oneof![Just("port"), Just("mode"), Just("balance"), Just("send-proxy"), Just("ignore")];
+    let key = prop_oneof![
+        Just("port"),
+        Just("mode"),
+        Just("balance"),
+        Just("send-proxy"),
+        Just("ignore"),
+        Just("publish"),
+        Just("nodes"),
+        Just("ranges"),
+    ];
     let families = prop_oneof![
         Just(vec![]),
         Just(vec![Family::V4]),
@@ -72,7 +91,20 @@ fn service() -> impl Strategy<Value = ServiceFacts> {
         proptest::collection::btree_map(key.prop_map(str::to_owned), value(), 0..4),
     )
         .prop_map(|((namespace, name, created, local, health_port), families, ports, annotations)| {
-            ServiceFacts { namespace, name, created, local, health_port, families, ports, annotations }
+            ServiceFacts {
+                source_ranges: annotations.get("ranges").map_or_else(Vec::new, |text| vec![text.clone()]),
+                load_balancer: local,
+                sticky: health_port == Some(1),
+                namespace,
+                name,
+                created,
+                local,
+                health_port,
+                families,
+                ports,
+                annotations,
+                ..ServiceFacts::default()
+            }
         })
 }
 
@@ -150,10 +182,17 @@ fn is_a_line_of_ours(line: &str) -> bool {
             ["backend" | "default_backend", name] => section(name),
             ["frontend", name] => name.strip_suffix("_frontend").is_some_and(section),
             ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
-            [""] | ["server-state-file-name", "/s"] => true,
+            [""]
+            | ["server-state-file-name", "/s"]
+            | ["tcp-request", "connection", "reject"]
+            | ["tcp-request", "connection", "reject", "unless", "nodegate_sources"] => true,
             ["bind", address, "v4v6"] => {
                 address.strip_prefix(":::").is_some_and(|port| port.parse::<u16>().is_ok())
             }
+            ["acl", "nodegate_sources", "src", ranges @ ..] => ranges.iter().all(|range| {
+                let (address, bits) = range.split_once('/').unwrap_or_default();
+                address.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
+            }),
             ["tcp-request" | "use_backend", ..] => is_a_last_resort_rule(line, &section),
             ["option", "httpchk", "GET", path] => path.starts_with('/'),
             ["server", name, address, rest @ ..] => {
@@ -234,6 +273,7 @@ fn story() -> Facts {
         state,
         weight: (name == "b").then(|| "50".to_owned()),
         addresses: addresses.iter().map(|ip| ("InternalIP".to_owned(), ip.parse().unwrap())).collect(),
+        ..NodeFacts::default()
     };
     let nodes = [
         node("a", NodeState::Ready, &["10.0.0.1", "fd00::1"]),
@@ -336,6 +376,23 @@ fn haproxy_says(file: &Path, text: &str) -> String {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{said}");
     said
+}
+
+#[test]
+fn haproxy_can_read_the_example_for_a_control_plane() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut facts = story();
+    let labels = BTreeMap::from([("node-role.kubernetes.io/control-plane".to_owned(), String::new())]);
+    let node = NodeFacts { labels: Arc::new(labels), ..NodeFacts::clone(&facts.nodes["b"]) };
+    facts.nodes.insert("b".to_owned(), Arc::new(node));
+    let policy = Policy::default();
+    let example =
+        Template::Jinja(include_str!("../../../../examples/haproxy/control-plane.cfg.j2").to_owned());
+    let text = render(&example, &plan(&facts, &policy), &policy.check, None).unwrap();
+    assert!(text.contains("  server b 10.0.0.2:6443 check check-ssl verify none\n\n"), "{text}");
+    assert_eq!(text.matches(":6443 check").count(), 1, "{text}");
+    let said = haproxy_says(&dir.path().join("haproxy.cfg"), &text);
+    assert!(!said.contains("WARN"), "{said}");
 }
 
 /// What HAProxy's next version refuses it warns of.

@@ -18,7 +18,8 @@ fn facts(nodes: usize, services: usize) -> Facts {
         let name = node_name(index);
         let [high, low] = u16::try_from(index).unwrap().to_be_bytes();
         let addresses = vec![("InternalIP".to_owned(), [10, 0, high, low].into())];
-        let node = NodeFacts { name: name.clone(), state: NodeState::Ready, addresses, weight: None };
+        let node =
+            NodeFacts { name: name.clone(), state: NodeState::Ready, addresses, ..NodeFacts::default() };
         facts.nodes.insert(name, Arc::new(node));
     }
     for index in 0..services {

@@ -30,6 +30,8 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),
         ("--service-selector", "a\nb", "label selector"),
+        ("--publish", "none", "takes all or annotated"),
+        ("--load-balancer-class", "a b", "loadBalancerClass"),
         ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];
     let arguments: Vec<&str> = wrong.iter().flat_map(|(flag, value, _)| [*flag, *value]).collect();

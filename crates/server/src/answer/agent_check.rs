@@ -20,6 +20,7 @@ impl App {
         if self.board.last_known(now).is_some_and(|known| known.is_overruled_by(verdict)) {
             self.metrics.failed_open();
         }
+        self.metrics.answered_agent_check(verdict);
         match (verdict, reason) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),

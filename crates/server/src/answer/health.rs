@@ -26,10 +26,10 @@ impl App {
         now: Moment,
     ) -> ResponseFuture {
         match self.board.lookup(raw, now) {
-            Lookup::Hit(reply) => self.at_once(route, self.verdict_response(head, route, reply)),
+            Lookup::Hit(reply) => self.told(route, reply.verdict, self.verdict_response(head, route, reply)),
             Lookup::Bad(bad) => {
                 let reply = Reply::error(400, &bad.to_string());
-                self.at_once(route, self.verdict_response(head, route, reply))
+                self.told(route, None, self.verdict_response(head, route, reply))
             }
             Lookup::Miss(query) => {
                 let (app, raw) = (Arc::clone(self), raw.to_owned());
@@ -39,8 +39,9 @@ impl App {
                     if app.is_closing() {
                         head.close();
                     }
+                    let verdict = reply.verdict;
                     let response = app.verdict_response(head, route, reply);
-                    app.metrics.answered(route, response.status());
+                    app.metrics.answered(route, response.status(), verdict);
                     Ok(response)
                 }))
             }

@@ -11,9 +11,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use nodegate_exposition as exposition;
-use nodegate_readiness::Moment;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
+use nodegate_readiness::{Moment, Verdict};
 use std::convert::Infallible;
 use std::future::Future;
 use std::mem;
@@ -71,7 +71,10 @@ impl App {
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(head, route, query, now),
             Route::NodeName => self.node_name(head),
-            Route::Services => self.service_health(head, request.uri().path(), query, now),
+            Route::Services => {
+                let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
+                return self.told(route, verdict, response);
+            }
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
             Route::Metrics => self.metrics(head, exposition),
@@ -83,8 +86,18 @@ impl App {
         self.at_once(route, response)
     }
 
-    pub(super) fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> ResponseFuture {
-        self.metrics.answered(route, response.status());
+    fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> ResponseFuture {
+        self.told(route, None, response)
+    }
+
+    /// The same of a response that tells a verdict.
+    pub(super) fn told(
+        &self,
+        route: Route,
+        verdict: Option<Verdict>,
+        response: Response<Full<Bytes>>,
+    ) -> ResponseFuture {
+        self.metrics.answered(route, response.status(), verdict);
         Either::Left(ready(Ok(response)))
     }
 

@@ -16,36 +16,40 @@ static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-w
 
 impl App {
     /// Upstream's answer (`pkg/proxy/healthcheck/service_health.go`), byte for byte. With `?drain=<code>` a draining node
-    /// answers that, and weighs nothing: kube-proxy knows no cordon.
+    /// answers that, and weighs nothing: kube-proxy knows no cordon. Beside it what it means, if it says something of the
+    /// node.
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
         path: &str,
         raw: &str,
         now: Moment,
-    ) -> Response<Full<Bytes>> {
+    ) -> (Response<Full<Bytes>>, Option<Verdict>) {
         let named = path.strip_prefix(SERVICES_PREFIX).and_then(|path| path.split_once('/'));
         let found = named.and_then(|(namespace, name)| {
             let local_endpoints = self.board.local_endpoints(namespace, name, now)?;
             Some((namespace, name, local_endpoints))
         });
         let Some((namespace, name, local_endpoints)) = found else {
-            return head.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
+            let response =
+                head.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
+            return (response, None);
         };
         let drain = match Query::parse(raw, self.board.catalog()) {
             Ok(query) => query.drain.filter(|_| self.is_draining(now)),
             Err(bad) => {
                 let body = Reply::error(400, &bad.to_string()).body;
-                return head.finish(StatusCode::BAD_REQUEST, Format::Json, body);
+                return (head.finish(StatusCode::BAD_REQUEST, Format::Json, body), None);
             }
         };
         let proxy_healthy = self.is_proxy_healthy(now);
-        let status = match (local_endpoints, drain) {
-            (1.., None) if proxy_healthy => StatusCode::OK,
+        let (status, verdict) = match (local_endpoints, drain) {
+            (1.., None) if proxy_healthy => (StatusCode::OK, Verdict::Ready),
             (1.., Some(code)) if proxy_healthy => {
-                StatusCode::from_u16(code).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
+                let status = StatusCode::from_u16(code).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+                (status, Verdict::Draining)
             }
-            _ => StatusCode::SERVICE_UNAVAILABLE,
+            _ => (StatusCode::SERVICE_UNAVAILABLE, Verdict::NotReady),
         };
         let body = format!(
             "{{\n\t\"service\": {{\n\t\t\"namespace\": {},\n\t\t\"name\": {}\n\t}},\n\t\"localEndpoints\": {local_endpoints},\n\t\
@@ -56,7 +60,7 @@ impl App {
         let weight = if drain.is_some() { 0 } else { local_endpoints };
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        head.finish(status, Format::Json, body.into())
+        (head.finish(status, Format::Json, body.into()), Some(verdict))
     }
 
     /// Whether the Node is being taken out, whatever the default checks are.

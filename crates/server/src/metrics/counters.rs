@@ -21,7 +21,9 @@ const MAX_REASON_CHARS: usize = 128;
 /// The counters. On the request path they are plain atomics, found by index.
 #[derive(Default)]
 pub struct Metrics {
-    pub(super) requests: [[AtomicU64; StatusLabel::ALL.len()]; Route::ALL.len()],
+    /// By what the answer said, too, so that one addition counts for two families.
+    requests: [[ByVerdict; StatusLabel::ALL.len()]; Route::ALL.len()],
+    agent_checks: ByVerdict,
     pub(super) fail_open: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
@@ -29,6 +31,23 @@ pub struct Metrics {
     pub(super) evicted: AtomicU64,
     pub(super) refused: AtomicU64,
     flips: Mutex<FlipCounts>,
+}
+
+/// Counts of answers: those without a verdict, and those with each.
+type ByVerdict = [AtomicU64; 1 + Verdict::ALL.len()];
+
+fn add(counts: &ByVerdict, verdict: Option<Verdict>) {
+    if let Some(count) = counts.get(place(verdict)) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn place(verdict: Option<Verdict>) -> usize {
+    verdict.map_or(0, |verdict| 1 + verdict as usize)
+}
+
+fn count(counts: &ByVerdict, verdict: Verdict) -> u64 {
+    counts.get(place(Some(verdict))).map_or(0, |count| count.load(Ordering::Relaxed))
 }
 
 pub(super) struct FlipCounts {
@@ -65,11 +84,34 @@ impl Metrics {
         *flips.counts.entry((flip.from, flip.to, reason)).or_default() += 1;
     }
 
-    pub(crate) fn answered(&self, route: Route, status: StatusCode) {
-        let codes = self.requests.get(route as usize);
-        if let Some(count) = codes.and_then(|codes| codes.get(StatusLabel::of(status) as usize)) {
-            count.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn answered(&self, route: Route, status: StatusCode, verdict: Option<Verdict>) {
+        if let Some(counts) = self.codes(route).get(StatusLabel::of(status) as usize) {
+            add(counts, verdict);
         }
+    }
+
+    pub(crate) fn answered_agent_check(&self, verdict: Verdict) {
+        add(&self.agent_checks, Some(verdict));
+    }
+
+    fn codes(&self, route: Route) -> &[ByVerdict] {
+        self.requests.get(route as usize).map_or(&[], |codes| &codes[..])
+    }
+
+    /// The requests for this route that were answered with this code.
+    pub(super) fn requests(&self, route: Route, code: StatusLabel) -> u64 {
+        let counts = self.codes(route).get(code as usize);
+        counts.map_or(0, |counts| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum())
+    }
+
+    /// The answers with this verdict that were given on this route.
+    pub(super) fn answers(&self, route: Route, verdict: Verdict) -> u64 {
+        self.codes(route).iter().map(|counts| count(counts, verdict)).sum()
+    }
+
+    /// The answers with this verdict to `HAProxy`'s agent-checks.
+    pub(super) fn agent_check_answers(&self, verdict: Verdict) -> u64 {
+        count(&self.agent_checks, verdict)
     }
 
     pub(crate) fn failed_open(&self) {

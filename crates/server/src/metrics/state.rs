@@ -32,6 +32,7 @@ impl Collector for StateCollector {
         self.checks(&mut encoder, now)?;
         self.flips(&mut encoder)?;
         self.requests(&mut encoder)?;
+        self.answers(&mut encoder)?;
         self.connections(&mut encoder)?;
         self.build(&mut encoder)
     }
@@ -51,8 +52,7 @@ impl StateCollector {
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let freshness = self.board.freshness(now);
-        let help =
-            "Time since the last proof that the cache follows the API server; absent before the first.";
+        let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
         let mut family = seconds(encoder, "cache_age", help)?;
         if let Some(age) = freshness.age {
             family.encode_gauge(&age.as_secs_f64())?;
@@ -127,11 +127,29 @@ impl StateCollector {
     /// Only what has been asked: ten paths times ten codes would be a hundred series of zeros.
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
-        for (route, codes) in Route::ALL.iter().zip(&self.metrics.requests) {
-            for (code, count) in StatusLabel::ALL.iter().zip(codes) {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 || (*route, *code) == (Route::Health, StatusLabel::Ok) {
+        for route in Route::ALL {
+            for code in StatusLabel::ALL {
+                let count = self.metrics.requests(route, code);
+                if count > 0 || (route, code) == (Route::Health, StatusLabel::Ok) {
                     count_one(&mut family, &[("path", route.label()), ("code", code.label())], count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What load balancers were told, whatever status they have chosen for a draining node.
+    fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let help = "Answers to load balancers by verdict, agent-checks included.";
+        let mut family = counters(encoder, "answers", help)?;
+        for verdict in Verdict::ALL {
+            let on_routes = [Route::Health, Route::NodeCheck, Route::Services]
+                .map(|route| (route.label(), self.metrics.answers(route, verdict)));
+            let agent_checks = ("agent-check", self.metrics.agent_check_answers(verdict));
+            for (question, count) in on_routes.into_iter().chain([agent_checks]) {
+                if count > 0 || (question, verdict) == (Route::Health.label(), Verdict::Ready) {
+                    let labels = [("question", question), ("verdict", verdict.as_str())];
+                    count_one(&mut family, &labels, count)?;
                 }
             }
         }

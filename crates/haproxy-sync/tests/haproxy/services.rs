@@ -1,0 +1,254 @@
+//! What a Service says is heeded: whose it is, whose connections it takes, which nodes serve it. Judged by connections.
+
+use crate::Row;
+use crate::lab::{Lab, get, node_address, node_name};
+use nodegate_testbed::network::ports;
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// One request on a connection from this address of ours; whether it was answered.
+fn asks(client: [u8; 4], port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((client, 0)).into())?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
+        let mut stream = std::net::TcpStream::from(socket);
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer.starts_with(b"HTTP/1.1 200"))
+    };
+    ask().unwrap_or(false)
+}
+
+/// The nodes that this client's requests reach.
+fn reached_by(lab: &Lab, client: [u8; 4], port: u16) -> BTreeSet<IpAddr> {
+    let before = lab.served.lock().unwrap().clone();
+    for _ in 0..6 {
+        assert!(asks(client, port), "{}", lab.log());
+    }
+    let now = lab.served.lock().unwrap();
+    now.iter().filter(|(at, count)| before.get(at) != Some(*count)).map(|(at, _)| *at).collect()
+}
+
+/// A Service of type `LoadBalancer` with more in its spec.
+fn load_balancer(lab: &Lab, name: &str, port: u16, spec: &Value) -> Value {
+    let mut service = lab.service(name, port, &json!({}));
+    service["spec"]["type"] = json!("LoadBalancer");
+    for (key, value) in spec.as_object().unwrap() {
+        service["spec"][key] = value.clone();
+    }
+    service
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_clients_in_the_source_ranges_are_served() {
+    source_ranges().await;
+}
+
+pub(crate) async fn source_ranges() -> Row {
+    let (port, http) = (ports::free(), ports::free());
+    let mut lab = Lab::new(2).await;
+    let ranges = json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "127.0.0.0/30", "nonsense"]});
+    lab.sim.apply(load_balancer(&lab, "web", port, &ranges)).unwrap();
+    let mut older = lab.service("older", http, &json!({"nodegate.io/haproxy-mode": "http"}));
+    older["metadata"]["annotations"]["service.beta.kubernetes.io/load-balancer-source-ranges"] =
+        json!("127.0.0.1/32,fd00::/8");
+    older["spec"]["ports"][0]["nodePort"] = json!(crate::lab::serve(lab.served.clone(), |_| true).await);
+    lab.sim.apply(older).unwrap();
+    lab.start(&[port, http]).await;
+    assert!(asks([127, 0, 0, 3], port) && asks([127, 0, 0, 1], http), "{}", lab.log());
+    let before = lab.served.lock().unwrap().clone();
+    assert!(!asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], http), "served to the world\n{}", lab.log());
+    assert_eq!(*lab.served.lock().unwrap(), before);
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"source-ranges\"}"), Some(1.0));
+    let result = "clients inside are served, others are not, in both modes".to_owned();
+    Row { what: "loadBalancerSourceRanges", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_of_another_class_is_another_controllers() {
+    class().await;
+}
+
+pub(crate) async fn class() -> Row {
+    let (ours, others, none) = (ports::free(), ports::free(), ports::free());
+    let mut lab = Lab::new(1).await;
+    for (name, port, spec) in [
+        ("ours", ours, json!({"loadBalancerClass": "example.com/haproxy"})),
+        ("others", others, json!({"loadBalancerClass": "example.com/other"})),
+        ("none", none, json!({})),
+    ] {
+        lab.sim.apply(distinct(&lab, load_balancer(&lab, name, port, &spec)).await).unwrap();
+    }
+    lab.start(&[none]).await;
+    assert!(get(ours).is_err() && get(others).is_err(), "another controller's is published\n{}", lab.log());
+    lab.program.take().unwrap().kill().await.unwrap();
+    lab.arguments =
+        vec!["--load-balancer-class=example.com/haproxy".to_owned(), "--max-removal=100".to_owned()];
+    lab.start_program(&[]);
+    lab.until("ours is published, and no other", async || {
+        get(ours).is_ok() && get(none).is_err() && get(others).is_err()
+    })
+    .await;
+    Row { what: "loadBalancerClass", result: "ours is published, another controller's never".to_owned() }
+}
+
+/// The API server gives a node port to one Service only.
+async fn distinct(lab: &Lab, mut service: Value) -> Value {
+    service["spec"]["ports"][0]["nodePort"] = json!(crate::lab::serve(lab.served.clone(), |_| true).await);
+    service
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_services_that_ask_for_it_are_published_if_that_is_asked_for() {
+    let (asked, silent) = (ports::free(), ports::free());
+    let mut lab = Lab::new(1).await;
+    lab.arguments = vec!["--publish=annotated".to_owned()];
+    let yes = json!({"nodegate.io/haproxy-publish": "true"});
+    lab.sim.apply(distinct(&lab, lab.service("asked", asked, &yes)).await).unwrap();
+    lab.sim.apply(distinct(&lab, lab.service("silent", silent, &json!({}))).await).unwrap();
+    lab.start(&[asked]).await;
+    assert!(get(silent).is_err(), "{}", lab.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() {
+    session_affinity().await;
+}
+
+pub(crate) async fn session_affinity() -> Row {
+    let port = ports::free();
+    let mut lab = Lab::new(4).await;
+    let affinity = json!({
+        "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}},
+    });
+    lab.sim.apply(load_balancer(&lab, "web", port, &affinity)).unwrap();
+    lab.start(&[port]).await;
+    let clients: Vec<[u8; 4]> = (1..=20).map(|last| [127, 0, 0, last]).collect();
+    let homes = || clients.iter().map(|client| reached_by(&lab, *client, port)).collect::<Vec<_>>();
+    let first = homes();
+    assert!(first.iter().all(|nodes| nodes.len() == 1), "{first:?}\n{}", lab.log());
+    let all: BTreeSet<_> = first.iter().flatten().copied().collect();
+    assert!(all.len() > 2, "{all:?}");
+    let before = lab.processes().await.unwrap().reloads;
+    let other = ports::free();
+    lab.sim.apply(distinct(&lab, lab.service("more", other, &json!({}))).await).unwrap();
+    lab.until("it is reloaded", async || {
+        lab.processes().await.is_some_and(|now| now.reloads > before) && get(other).is_ok()
+    })
+    .await;
+    assert_eq!(homes(), first, "over a reload");
+    let gone = *first[0].first().unwrap();
+    let index = (0..4).find(|index| node_address(*index) == gone).unwrap();
+    assert!(lab.sim.cordon(&node_name(index)));
+    let backend = format!("k8s_default_web_{port}");
+    lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
+    for (now, before) in homes().iter().zip(&first) {
+        let moved = before.contains(&gone);
+        assert!(now.len() == 1 && (now == before) != moved && !now.contains(&gone), "{before:?} -> {now:?}");
+    }
+    let result = "20 clients keep their nodes over a reload; a drain moves its own and no other".to_owned();
+    Row { what: "sessionAffinity: ClientIP", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() {
+    nodes_by_label().await;
+}
+
+pub(crate) async fn nodes_by_label() -> Row {
+    let (port, all) = (ports::free(), ports::free());
+    let mut lab = Lab::new(3).await;
+    lab.sim.label(&node_name(0), "role", Some("ingress"));
+    let chosen = json!({"nodegate.io/haproxy-nodes": "role in (ingress, edge), !spare"});
+    lab.sim.apply(lab.service("web", port, &chosen)).unwrap();
+    lab.sim.apply(distinct(&lab, lab.service("all", all, &json!({}))).await).unwrap();
+    lab.start(&[port, all]).await;
+    let client = [127, 0, 0, 1];
+    let nodes = |indices: &[usize]| indices.iter().map(|index| node_address(*index)).collect::<BTreeSet<_>>();
+    assert_eq!(reached_by(&lab, client, port), nodes(&[0]), "{}", lab.log());
+    assert_eq!(reached_by(&lab, client, all), nodes(&[0, 1, 2]));
+    lab.sim.label(&node_name(2), "role", Some("edge"));
+    lab.until("the labelled one serves", async || reached_by(&lab, client, port) == nodes(&[0, 2])).await;
+    // They alone are its last resort, too.
+    for index in [0, 2] {
+        assert!(lab.sim.cordon(&node_name(index)));
+        let backend = format!("k8s_default_web_{port}");
+        lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
+    }
+    assert_eq!(reached_by(&lab, client, port), nodes(&[0, 2]));
+    assert_eq!(reached_by(&lab, client, all), nodes(&[1]));
+    Row { what: "nodes of a Service by label", result: "only those serve, also as a last resort".to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_without_node_ports_is_named() {
+    let port = ports::free();
+    let mut lab = Lab::new(1).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    let mut bare = load_balancer(&lab, "bare", 4443, &json!({"allocateLoadBalancerNodePorts": false}));
+    bare["spec"]["ports"][0].as_object_mut().unwrap().remove("nodePort");
+    lab.sim.apply(bare).unwrap();
+    lab.start(&[port]).await;
+    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"node-port\"}"), Some(1.0), "{}", lab.metrics());
+    assert!(lab.log().contains("allocateLoadBalancerNodePorts: false"), "{}", lab.log());
+}
+
+/// The example with other ports, and without TLS on its checks.
+fn control_plane(port: u16, node_port: u16) -> String {
+    let example = include_str!("../../../../examples/haproxy/control-plane.cfg.j2");
+    let changed = example
+        .replace(":::6443", &format!(":::{port}"))
+        .replace("socket(6443)", &format!("socket({node_port})"))
+        .replace("check check-ssl verify none", "check")
+        .replace("inter 2s", "inter 500ms");
+    assert!(
+        !changed.replace("on port 6443", "").contains("6443")
+            && changed.contains(&format!("socket({node_port})"))
+    );
+    changed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_finds_nodes_by_their_roles_and_the_control_plane_is_reached() {
+    control_plane_frontend().await;
+}
+
+pub(crate) async fn control_plane_frontend() -> Row {
+    let (apiserver, web) = (ports::free(), ports::free());
+    let mut lab = Lab::new(3).await;
+    let role = "node-role.kubernetes.io/control-plane";
+    lab.sim.label(&node_name(0), role, Some(""));
+    let template = lab.dir.path().join("control-plane.cfg.j2");
+    let node_port = crate::lab::serve(lab.served.clone(), |_| true).await;
+    std::fs::write(&template, control_plane(apiserver, node_port)).unwrap();
+    lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
+    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
+    lab.start(&[apiserver, web]).await;
+    let client = [127, 0, 0, 1];
+    let nodes = |indices: &[usize]| indices.iter().map(|index| node_address(*index)).collect::<BTreeSet<_>>();
+    assert_eq!(reached_by(&lab, client, apiserver), nodes(&[0]), "{}", lab.log());
+    assert_eq!(reached_by(&lab, client, web), nodes(&[0, 1, 2]));
+    let before = lab.processes().await.unwrap();
+    // A label that the template does not look at is nothing to reload for.
+    lab.sim.label(&node_name(1), "colour", Some("blue"));
+    lab.sim.cordon(&node_name(2));
+    lab.until("it drains", async || lab.is_draining(&format!("k8s_default_web_{web}"), &node_name(2)).await)
+        .await;
+    assert_eq!(lab.processes().await.unwrap(), before);
+    lab.sim.label(&node_name(1), role, Some(""));
+    lab.until("the new one serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1])).await;
+    let mut joins = crate::lab::node(3);
+    joins["metadata"]["labels"][role] = json!("");
+    lab.sim.apply(joins).unwrap();
+    lab.until("one that joins serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1, 3]))
+        .await;
+    let result = "the nodes of that role serve, one that gets it or joins with it too".to_owned();
+    Row { what: "template with the control plane's 6443", result }
+}
