@@ -214,7 +214,9 @@ EXIT CODES (those of monitoring plugins)
   0  Ready: OK
   1  Draining: WARNING
   2  NotReady: CRITICAL
-  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments"
+  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments
+  While the cache is stale it is the code of the answer that balancers get, by --on-stale. The text calls it a guess and
+  says what was known before; as data: -o json | jq .last_known"
 )]
 pub(crate) struct StatusArgs {
     /// The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port:
