@@ -165,9 +165,6 @@ impl Fault {
     pub(crate) fn weight(self, address: Address, all: bool) -> Weight {
         match self {
             Self::LeaseMemberLost
-            | Self::DeafStream
-            | Self::DeafConnection
-            | Self::LostEvents
             | Self::LeaseForbidden
             | Self::NodeReplaced
             | Self::KubeletDead
@@ -177,11 +174,13 @@ impl Fault {
             | Self::GoAway
             | Self::Expired
             | Self::LateEvents
+            | Self::DeafStream
+            | Self::DeafConnection
+            | Self::LostEvents
             | Self::AgentRestarted => Weight::Disturbs,
             Self::CutOff
             | Self::Replay
             | Self::MemberLost
-            | Self::EtcdStreamLost
             | Self::Frozen
             | Self::Killed
             | Self::Unreachable
