@@ -67,7 +67,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("NODEGATE_REVISION"),
     });
-    watch_metrics.register(app.registry_mut(), timeline);
+    watch_metrics.register(app.registry_mut(), board.clone(), timeline);
 
     let (startup, started) = watch::channel(Startup::Connecting);
     let node_watch = node_name.map(|node_name| NodeWatch {

@@ -95,7 +95,7 @@ impl Memory {
             facts_format: FACTS_FORMAT,
             cache: CacheAge { age_ms: board.freshness(now).age.map(millis) },
             node_exists: state.node.exists(),
-            facts: state.node.facts().cloned(),
+            facts: state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
             services: board.services_known(),
         }
     }

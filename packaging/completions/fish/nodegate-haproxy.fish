@@ -12,7 +12,7 @@ complete -c nodegate-haproxy -l node-selector -d 'Only Nodes with these labels' 
 complete -c nodegate-haproxy -l publish -d 'Which Services are published. all: every one that has ports on nodes; annotated: those with nodegate.io/haproxy-publish: true, or with our --load-balancer-class' -r -f -a "all\t''
 annotated\t''"
 complete -c nodegate-haproxy -l load-balancer-class -d 'The loadBalancerClass that is ours: of the Services that can have one only those with it are published. Without this setting: only those that have none' -r -f
-complete -c nodegate-haproxy -l drain-on -d 'Which signals drain a node, by the same rules as the agent\'s --drain-on: unschedulable, deleting, taint:<key>, label:<key>, or none alone' -r -f
+complete -c nodegate-haproxy -l drain-on -d 'Which signals drain a node, by the same rules as the agent\'s --drain-on: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone' -r -f
 complete -c nodegate-haproxy -l namespaces -d 'Only Services of these namespaces' -r -f
 complete -c nodegate-haproxy -l bind -d 'Where frontends listen: addresses, or nothing for all of both families' -r -f
 complete -c nodegate-haproxy -l reserved-ports -d 'Ports that no Service gets, besides those that the template binds' -r -f

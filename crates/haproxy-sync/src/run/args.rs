@@ -140,7 +140,8 @@ pub(crate) struct Args {
     pub(crate) load_balancer_class: Option<String>,
 
     /// Which signals drain a node, by the same rules as the agent's --drain-on: unschedulable, deleting, taint:<key>,
-    /// label:<key>, or none alone
+    /// taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>,
+    /// condition:<Type>=<status>; or none alone
     #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
