@@ -15,6 +15,7 @@ mod check_states;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
+mod drain_on;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
