@@ -125,7 +125,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
+    /// Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>,
+    /// label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 

@@ -11,9 +11,11 @@
 
 mod access;
 mod answers;
+mod check_states;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
+mod drain_on;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;
