@@ -125,7 +125,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone
+    /// Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>,
+    /// label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
@@ -213,7 +214,9 @@ EXIT CODES (those of monitoring plugins)
   0  Ready: OK
   1  Draining: WARNING
   2  NotReady: CRITICAL
-  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments"
+  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments
+  While the cache is stale it is the code of the answer that balancers get, by --on-stale. The text calls it a guess and
+  says what was known before; as data: -o json | jq .last_known"
 )]
 pub(crate) struct StatusArgs {
     /// The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port:

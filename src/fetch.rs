@@ -1,12 +1,14 @@
-//! One GET over HTTP/1.0, bounded in time and size. The agent's own client for the API server is no fit: it needs a
-//! runtime, and trusts its server.
+//! One GET over HTTP/1.0, bounded in time and size. The agent's own client for the API server is no fit: it trusts its
+//! server.
 
 use crate::target::Target;
+use nodegate_local_checks::resolve;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
+use tokio::runtime::Builder;
 
 /// Fifty flips, sixteen Services and a Node with hundreds of labels are well below.
 const MOST: u64 = 1 << 20;
@@ -23,7 +25,7 @@ pub(crate) enum FetchError {
     #[error("could not start a thread: {0}")]
     Thread(io::Error),
     #[error("could not look the name up: {0}")]
-    Lookup(io::Error),
+    Lookup(String),
     #[error("could not connect: {0}")]
     Connect(io::Error),
     #[error("the connection broke: {0}")]
@@ -48,8 +50,7 @@ enum Step {
     Done(Result<Answer, FetchError>),
 }
 
-/// Gets a path. A thread does the work, so that the timeout holds for all of it, the look-up of a name, too; it ends with
-/// the process.
+/// Gets a path. A thread does the work, so that the timeout holds for all of it; it ends with the process.
 pub(crate) fn get(target: &Target, path: &str, timeout: Duration) -> Result<Answer, FetchError> {
     let deadline = nodegate_clock::now() + timeout;
     let (steps, done) = channel();
@@ -78,10 +79,13 @@ fn exchange(
     steps: &Sender<Step>,
 ) -> Result<Answer, FetchError> {
     let tell = |phase| drop(steps.send(Step::Waiting(phase)));
-    let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(FetchError::Lookup)?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| FetchError::Lookup(error.to_string()))?;
+    let addresses = runtime.block_on(resolve(&target.host)).map_err(FetchError::Lookup)?;
     tell(NO_CONNECTION);
-    let mut stream = Err(FetchError::Lookup(io::Error::from(io::ErrorKind::NotFound)));
-    for address in addresses {
+    let mut stream = Err(FetchError::Lookup("no address".to_owned()));
+    for ip in addresses {
+        let address = SocketAddr::new(ip, target.port);
         stream = TcpStream::connect_timeout(&address, timeout).map_err(|error| match error.kind() {
             // Both wait as long; whoever is told first says the same.
             io::ErrorKind::TimedOut => FetchError::Timeout { phase: NO_CONNECTION, timeout },

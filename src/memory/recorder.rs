@@ -25,7 +25,7 @@ pub(crate) fn record(
     let mut recorder = Recorder { file, written: None, failing: false };
     thread::Builder::new().name("recorder".to_owned()).spawn(move || {
         loop {
-            let memory = Memory::of(&board, timeline.at(nodegate_clock::now()));
+            let memory = board.memory(timeline.at(nodegate_clock::now()));
             if recorder.record(memory.written_at(nodegate_clock::wall())) {
                 thread::sleep(PAUSE);
             }
@@ -72,4 +72,44 @@ impl Recorder {
 fn differs(old: &Memory, new: &Memory) -> bool {
     let date = |memory: &Memory| memory.proved_at_unix_ms().unwrap_or_default();
     !old.same_facts(new) || date(new).abs_diff(date(old)) >= DATE_EVERY_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::{Catalog, Moment, Node, Policy};
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    fn wall(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_hours(24) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn it_writes_what_is_news_and_its_date_once_a_minute() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = Some("n1".to_owned());
+        let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let file = StateFile::in_directory(directory.path());
+        let mut recorder = Recorder { file: file.clone(), written: None, failing: false };
+        let mut writes = |second: u64| recorder.record(board.memory(at(second)).written_at(wall(second)));
+        assert!(!writes(1), "nothing is known");
+        board.set_node(Node::Absent, at(1), wall(1));
+        assert!(!writes(1), "nor proved");
+        board.prove(at(1));
+        assert!(writes(1));
+        assert!(!writes(2));
+        board.prove(at(60));
+        assert!(!writes(60));
+        board.prove(at(61));
+        assert!(writes(61), "its date");
+        assert!(!writes(3600), "a stale cache has no new date");
+        board.set_node(Node::Present(nodegate_readiness::NodeFacts::default()), at(3600), wall(3600));
+        assert!(writes(3600) && !writes(3600), "other facts");
+        let last = file.read().unwrap().unwrap().last_facts("n1", wall(3600)).unwrap().unwrap();
+        assert_eq!((last.node.exists(), last.age), (Some(true), Duration::from_secs(3600 - 61)));
+    }
 }

@@ -45,6 +45,10 @@ impl Text {
         if let Some(doubt) = status.doubt() {
             self.guess(&doubt);
         }
+        if let Some(hint) = &status.hint {
+            let word = self.painted(BOLD, "hint");
+            self.line(&format!("{word}: {}", harmless(hint)));
+        }
         self.line("");
         self.fact("node", &harmless(status.node.as_deref().unwrap_or("not known")));
         let (trust, after) =

@@ -85,7 +85,7 @@ fn an_agent_without_privileges_needs_the_sockets_group() {
         &containerd.agent("--reuid 65534 --regid 65534 --clear-groups"),
         &format!("PermissionDenied: {}", containerd.socket().display()),
     );
-    wait_runtime(&containerd.agent("--reuid 65532 --regid 65532 --groups 0"), "");
+    wait_runtime(&containerd.agent("--reuid 65521 --regid 65521 --groups 0"), "");
 }
 
 #[test]

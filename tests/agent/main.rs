@@ -14,6 +14,7 @@ mod answers;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
+mod drain_on;
 mod filesystem_ro;
 mod hostile;
 mod local_checks;

@@ -157,6 +157,41 @@ fn who_hears_the_api_server_needs_no_memory() {
     assert_eq!(second.logged(TAKEN) + second.logged(CANNOT), 0, "{}", second.log_text());
 }
 
+/// One that hangs does not keep the next from starting, nor from what it can read elsewhere.
+#[test]
+fn a_predecessor_that_hangs_is_given_up() {
+    let story = Story::begin();
+    let first = story.remembering(&[KEEP]);
+    story.outage(&first);
+    story.wait_written();
+    first.signal("STOP");
+    let second = story.remembering(&[KEEP, "--startup-grace=0s"]);
+    holds_the_drain(&second, "state-dir");
+    second.logs_once(CANNOT);
+    assert_eq!(second.logged("no whole answer within 1s"), 1, "{}", second.log_text());
+}
+
+#[test]
+fn a_predecessor_is_asked_where_its_status_is() {
+    let story = Story::begin();
+    let metrics = format!("--metrics-addr=127.0.0.1:{}", ports::free());
+    let first = story.agent(&[KEEP, &metrics]);
+    story.outage(&first);
+    let second = story.agent(&[KEEP, &metrics, "--startup-grace=0s"]);
+    let told = second.health();
+    assert_eq!((told.status, told.is_stale()), (503, true));
+    second.logs_once(TAKEN);
+    // It did not listen there before, and the next one will not any more.
+    let third = story.agent(&[KEEP, "--startup-grace=0s"]);
+    third.logs_once(CANNOT);
+    assert_eq!(third.logged("answered HTTP 404"), 1, "{}", third.log_text());
+    drop(third);
+    first.terminate();
+    second.terminate();
+    let fourth = story.agent(&[KEEP, &metrics, "--startup-grace=0s"]);
+    assert_eq!(fourth.logged(TAKEN) + fourth.logged(CANNOT), 0, "{}", fourth.log_text());
+}
+
 /// The grace is for the API server. Until it is over nobody is told what was known before.
 #[test]
 fn nothing_is_told_from_memory_before_the_grace_is_over() {

@@ -110,6 +110,31 @@ fn checks_can_be_asked_for() {
     ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);
 }
 
+/// kubeadm and Talos label every control-plane node so; in a small cluster that is all of them.
+#[test]
+fn a_control_plane_node_that_is_out_by_its_label_is_explained() {
+    const HINT: &str = "hint: kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on every \
+                        control-plane node, and this is one.";
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    let label = |key: &str, value| assert!(cluster.sim.label(NODE, key, value));
+    label("node.kubernetes.io/exclude-from-external-load-balancers", Some(""));
+    agent.wait_reason("ExcludedFromLoadBalancers");
+    let said = ask(agent.address(), &[]);
+    said.says(1, &["Draining: labelled to be left out of load balancers (ExcludedFromLoadBalancers)"]);
+    assert!(!said.out.contains("hint"), "a worker was labelled by somebody: {}", said.out);
+    label("node-role.kubernetes.io/control-plane", Some(""));
+    until("the hint", || ask(agent.address(), &[]).out.contains(HINT).then_some(()));
+    ask(agent.address(), &[])
+        .says(1, &["take the label away", "machine.nodeLabels", "--drain-on without it"]);
+    let page = agent.get("/").body;
+    assert!(page.contains("<strong>Hint:</strong> kubeadm and Talos put the label"), "{page}");
+    assert!(agent.get("/status.json").json()["hint"].as_str().unwrap().starts_with("kubeadm and Talos"));
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    assert!(!agent.get("/").body.contains("Hint"), "it is the cordon that takes the node out");
+}
+
 #[test]
 fn a_stale_answer_is_called_a_guess() {
     let cluster = Cluster::start();

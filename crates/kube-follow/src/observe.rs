@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -52,8 +53,10 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
 }
 
 /// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
+    /// Whom it went to: the address of the connection, or if there is none yet the name that is looked up for it.
+    pub server: String,
     /// The stream that it was for; `None` if it asked for one object.
     pub stream: Option<T>,
     /// In RBAC's words.
@@ -117,12 +120,21 @@ pub(crate) struct ObservedService<S, O: WatchObserver> {
     inner: S,
     observer: O,
     client: u64,
+    /// Where its last answer came from.
+    server: Arc<Mutex<Option<SocketAddr>>>,
     ended_early: EndedEarly<O::Stream>,
 }
 
 impl<S, O: WatchObserver> ObservedService<S, O> {
     pub(crate) fn new(inner: S, observer: O) -> Self {
-        Self { inner, observer, client: next_client(), ended_early: EndedEarly(Arc::default()) }
+        let (client, server) = (next_client(), Arc::default());
+        Self { inner, observer, client, server, ended_early: EndedEarly(Arc::default()) }
+    }
+
+    fn server(&self, request: &Parts) -> String {
+        let known = *self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = || request.uri.authority().map(ToString::to_string).unwrap_or_default();
+        known.map_or_else(named, |address| address.to_string())
     }
 }
 
@@ -152,9 +164,10 @@ where
         if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let answer = Answer { stream, verb, code: None, connection: None, retry_after: None };
+        let server = self.server(&parts);
+        let answer = Answer { server, stream, verb, code: None, connection: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
-        let client = self.client;
+        let (client, last_server) = (self.client, self.server.clone());
         let opened = watched.map(|stream| Watched {
             observer: self.observer.clone(),
             stream,
@@ -168,6 +181,10 @@ where
             };
             let connection = Connection::of(client, &response);
             response.extensions_mut().insert(connection);
+            if let Some(address) = connection.server() {
+                asked.answer.server = address.to_string();
+                *last_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+            }
             asked.answer.code = Some(response.status().as_u16());
             asked.answer.connection = Some(connection);
             asked.answer.retry_after = retry_after(response.headers());
@@ -276,7 +293,7 @@ mod tests {
         fn heard(&self, (): ()) {}
         fn closed(&self, (): ()) {}
         fn answered(&self, answer: &Answer<()>) {
-            self.0.lock().unwrap().push(*answer);
+            self.0.lock().unwrap().push(answer.clone());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodegate_readiness::reason::clean;
-use nodegate_readiness::{Condition, ConditionStatus, NodeFacts};
+use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint};
 use serde::Deserialize;
 use std::net::IpAddr;
 
@@ -24,13 +24,17 @@ struct Spec {
     #[serde(default)]
     unschedulable: Option<bool>,
     #[serde(default)]
-    taints: Option<Vec<Taint>>,
+    taints: Option<Vec<ApiTaint>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Taint {
+struct ApiTaint {
     #[serde(default)]
     key: String,
+    #[serde(default)]
+    value: Option<String>,
+    #[serde(default)]
+    effect: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -71,8 +75,8 @@ impl WatchedNode {
             conditions: conditions.map(ApiCondition::to_condition).collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             deleting: self.metadata.deletion_timestamp.is_some(),
-            taints: spec.taints.into_iter().flatten().map(|taint| taint.key).collect(),
-            labels: self.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+            taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
+            labels: self.metadata.labels.clone().unwrap_or_default(),
             address_families: self.internal_ips().collect(),
         }
     }
@@ -89,6 +93,13 @@ impl WatchedNode {
 }
 
 resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
+
+impl ApiTaint {
+    fn into_taint(self) -> Taint {
+        let Self { key, value, effect } = self;
+        Taint { key, value: value.unwrap_or_default(), effect: effect.unwrap_or_default() }
+    }
+}
 
 impl ApiCondition {
     fn to_condition(&self) -> Condition {
@@ -126,14 +137,20 @@ mod tests {
     fn what_matters_is_read_and_the_rest_ignored() {
         let facts = facts(
             r#"{"kind":"Node","metadata":{"resourceVersion":"7","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
-            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}],"podCIDR":"10.0.0.0/24"},
+            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24"},
             "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
                          {"type":"InternalIP","address":"10.0.0.11"}]}}"#,
         );
         assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
         assert!(facts.unschedulable && facts.deleting);
-        assert!(facts.taints.contains("k") && facts.labels.contains("a"));
+        let taint = |key: &str, value: &str, effect: &str| Taint {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            effect: effect.to_owned(),
+        };
+        assert_eq!(facts.taints, [taint("k", "", "NoSchedule"), taint("k", "v", "")].into());
+        assert_eq!(facts.labels, [("a".to_owned(), "b".to_owned())].into());
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
     }
 

@@ -86,21 +86,25 @@ impl Connector {
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
-        let HostPort { host, port } = self.to.clone();
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(ip, port)]);
-        }
-        let unresolved = |why: &dyn std::fmt::Display| ConnectError::Name(format!("{host} ({why})"));
-        // Not the C library's: a static binary has none that works everywhere, and its lookup can't be cancelled. Built
-        // for each run, so that a changed resolv.conf needs no restart.
-        let resolver = TokioResolver::builder_tokio()
-            .and_then(ResolverBuilder::build)
-            .map_err(|error| unresolved(&error))?;
-        let found = resolver.lookup_ip(host.as_str()).await.map_err(|error| unresolved(&error))?;
-        let addresses: Vec<_> =
-            found.iter().take(MAX_ADDRESSES).map(|ip| SocketAddr::new(ip, port)).collect();
-        if addresses.is_empty() { Err(unresolved(&"no address")) } else { Ok(addresses) }
+        let HostPort { host, port } = &self.to;
+        let found = resolve(host).await.map_err(|why| ConnectError::Name(format!("{host} ({why})")))?;
+        Ok(found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
     }
+}
+
+/// The addresses of a host, at least one, as `/etc/resolv.conf` and `/etc/hosts` say; else why there is none. Not by the C
+/// library: a static binary has no resolver that works everywhere, and its lookup can't be cancelled.
+pub async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![ip]);
+    }
+    let why = |error: &dyn std::fmt::Display| error.to_string();
+    // Built each time, so that a changed resolv.conf needs no restart.
+    let resolver =
+        TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(|error| why(&error))?;
+    let found = resolver.lookup_ip(host).await.map_err(|error| why(&error))?;
+    let addresses: Vec<_> = found.iter().take(MAX_ADDRESSES).collect();
+    if addresses.is_empty() { Err("no address".to_owned()) } else { Ok(addresses) }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ mod timing;
 mod url;
 
 pub use check::{Check, Run};
-pub use connect::{ConnectError, HostPort};
+pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};
 pub use host_root::HostRoot;

@@ -15,6 +15,7 @@ use nodegate_kube_follow::{Answer, Connection, StaticCredentials, WatchedNode, r
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -39,6 +40,9 @@ pub(crate) struct Driver {
     answered_on: Mutex<Option<Client>>,
     /// Where the Node's watch is to begin anew.
     moves_to: Mutex<Option<Client>>,
+    /// Who was asked the last question, and whether those before it were in vain.
+    asked: Mutex<String>,
+    failing: AtomicBool,
 }
 
 /// What a follower is told.
@@ -47,6 +51,8 @@ struct FollowerLine {
     replace: Notify,
     why: Mutex<Option<Why>>,
     retry_after: Mutex<Option<Duration>>,
+    /// Whom its last request went to.
+    server: Mutex<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -79,6 +85,8 @@ impl Driver {
             next_question: Mutex::default(),
             answered_on: Mutex::default(),
             moves_to: Mutex::default(),
+            asked: Mutex::default(),
+            failing: AtomicBool::new(false),
             watch,
         }
     }
@@ -105,7 +113,11 @@ impl Driver {
 
     fn act(&self, action: Action) {
         match action {
-            Action::ProveNode(at) => self.watch.board.prove(at),
+            Action::Prove(at) => self.watch.board.prove(at),
+            Action::ProveNode(at) => {
+                self.watch.board.prove(at);
+                self.watch.metrics.node_proved(at);
+            }
             Action::ProveService(index, at) => self.watch.board.prove_service(index, at),
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed(at),
             Action::Ask { question: number, on_a_new_connection } => {
@@ -122,6 +134,7 @@ impl Driver {
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(
+                    server = lock(&self.asked).as_str(),
                     "the API server was asked in vain, and answers on a new connection: moving there"
                 );
                 let client = lock(&self.answered_on).take();
@@ -139,9 +152,14 @@ impl Driver {
     /// A request was answered, or not at all.
     pub(crate) fn answered(&self, answer: &Answer<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
-        let Some(stream) = answer.stream else { return };
+        self.watch.metrics.server(&answer.server, answer.code.is_some_and(|code| code < 500));
+        let Some(stream) = answer.stream else {
+            lock(&self.asked).clone_from(&answer.server);
+            return;
+        };
         if let Some(line) = self.line(stream) {
             *lock(&line.retry_after) = answer.retry_after;
+            lock(&line.server).clone_from(&answer.server);
         }
         if let (Some(connection), "list") = (answer.connection, answer.verb) {
             self.step(Input::ListAnswered(stream, connection));
@@ -169,6 +187,11 @@ impl Driver {
     /// For how long the last answer wanted no more requests.
     pub(crate) fn retry_after(&self, stream: Stream) -> Option<Duration> {
         lock(&self.line(stream)?.retry_after).take()
+    }
+
+    /// Whom the last request of this stream went to.
+    pub(crate) fn server(&self, stream: Stream) -> Option<String> {
+        self.line(stream).map(|line| lock(&line.server).clone()).filter(|server| !server.is_empty())
     }
 
     /// The client on whose connection the Node's watch is to begin anew.
@@ -230,11 +253,17 @@ impl Driver {
         let question = next.number;
         match asked {
             Ok((client, node, connection)) => {
+                self.failing.store(false, Ordering::Relaxed);
                 *lock(&self.answered_on) = next.on_a_new_connection.then_some(client);
                 self.step(Input::Answered { question, node, connection });
             }
             Err(failure) => {
-                tracing::debug!(error = %failure, "the API server did not answer whether the cache is current");
+                let server = lock(&self.asked).clone();
+                if self.failing.swap(true, Ordering::Relaxed) {
+                    tracing::debug!(server, error = %failure, "the API server still does not answer whether the cache is current");
+                } else {
+                    tracing::info!(server, error = %failure, "the API server does not answer whether the cache is current");
+                }
                 self.step(Input::Unanswered { question, refusal: failure.refusal });
             }
         }

@@ -194,10 +194,10 @@ impl<'a, F: Followed> Follower<'a, F> {
     /// our rights. The rest are details.
     fn log(&self, ended: &Ended, wait: Duration) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.as_str(), wait.as_millis());
-        let error = &ended.detail;
+        let (error, server) = (&ended.detail, self.driver.server(self.stream));
         match (self.stream, ended.reason) {
             _ if self.told.contains(&ended.reason) => {
-                tracing::debug!(resource, reason, retry_ms, error, "watch failing");
+                tracing::debug!(resource, reason, retry_ms, error, server, "watch failing");
             }
             (Stream::Service(index), Reason::Forbidden) => {
                 let service = self.watch.board.catalog().services().nth(index);
@@ -213,11 +213,18 @@ impl<'a, F: Followed> Follower<'a, F> {
                 "not allowed to watch the node's Lease: going on without this heartbeat, at the price of more requests"
             ),
             // What befalls the Lease befalls the Node, whose line is enough.
-            (Stream::Lease, _) => tracing::debug!(resource, reason, retry_ms, error, "watch failing"),
+            (Stream::Lease, _) => tracing::debug!(resource, reason, retry_ms, error, server, "watch failing"),
             _ if self.told.is_empty() => {
-                tracing::info!(resource, reason, retry_ms, error, "watch lost, starting over");
+                tracing::info!(resource, reason, retry_ms, error, server, "watch lost, starting over");
             }
-            _ => tracing::info!(resource, reason, retry_ms, error, "the watch fails for another reason"),
+            _ => tracing::info!(
+                resource,
+                reason,
+                retry_ms,
+                error,
+                server,
+                "the watch fails for another reason"
+            ),
         }
     }
 
@@ -295,5 +302,38 @@ impl<'a, F: Followed> Follower<'a, F> {
         } else {
             tracing::info!(resource, "watching again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the connection is kept after each of these, that many seconds after the first.
+    fn kept(ends: &[(u64, Reason)]) -> Vec<bool> {
+        let mut errors = ServerErrors::default();
+        let keep = |(seconds, reason): &(u64, Reason)| {
+            let ended = Ended { reason: *reason, detail: String::new(), lasted: Duration::ZERO };
+            errors.keep(&ended, Moment::from_start(Duration::from_secs(1000 + seconds)))
+        };
+        ends.iter().map(keep).collect()
+    }
+
+    #[test]
+    fn an_answer_keeps_the_connection_and_silence_does_not() {
+        for reason in [Reason::Forbidden, Reason::Expired, Reason::Throttled, Reason::BadRequest] {
+            assert_eq!(kept(&[(0, reason), (1, reason), (300, reason)]), [true; 3], "{reason:?}");
+        }
+        for reason in [Reason::Timeout, Reason::Disconnected, Reason::Malformed, Reason::Unauthorized] {
+            assert_eq!(kept(&[(0, reason)]), [false], "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_goes_on_failing_is_not_the_only_one_tried() {
+        let failing = [0, 1, 5, 60, 62, 70, 130].map(|at| (at, Reason::ServerError));
+        assert_eq!(kept(&failing), [true, false, true, true, false, true, false]);
+        let interrupted = [(0, Reason::ServerError), (1, Reason::Throttled), (2, Reason::ServerError)];
+        assert_eq!(kept(&interrupted), [true; 3]);
     }
 }

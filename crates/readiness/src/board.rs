@@ -123,8 +123,15 @@ impl Board {
     pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
         self.touch(query, now);
         let stale = self.freshness(now).stale;
-        let published = self.published.load_full();
-        let answer = self.render(&published.state, query, now);
+        let mut published = self.published.load_full();
+        let mut answer = self.render(&published.state, query, now);
+        // A Service's proof is read after the state that it is about, and must not vouch for the one before: while nobody
+        // writes, what is proved has been published.
+        if !Arc::ptr_eq(&published, &self.published.load()) {
+            let _guard = self.write();
+            published = self.published.load_full();
+            answer = self.render(&published.state, query, now);
+        }
         let is_good = answer.expires.is_some_and(|expires| now < expires);
         match published.find(raw) {
             // What was rendered ahead had expired, and there is something better.

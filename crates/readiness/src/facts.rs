@@ -1,7 +1,7 @@
 //! What the watch told us of the Node, in our own words: Kubernetes' objects stop at kube-follow.
 
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -46,12 +46,57 @@ pub struct NodeFacts {
     pub unschedulable: bool,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// The keys of `spec.taints`, whatever their value and effect.
-    pub taints: BTreeSet<String>,
-    /// The keys of `metadata.labels`, whatever their value.
-    pub labels: BTreeSet<String>,
+    /// `spec.taints`.
+    pub taints: BTreeSet<Taint>,
+    /// `metadata.labels`, each written as `key` or `key=value`.
+    #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
+    pub labels: BTreeMap<String, String>,
     /// The families of its `InternalIP`s.
     pub address_families: AddressFamilies,
+}
+
+/// One taint, written as kubectl does: `key=value:effect`, where the last two may be lacking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Taint {
+    /// `key`
+    pub key: String,
+    /// `value`; may be empty.
+    pub value: String,
+    /// `effect`, e.g. `NoSchedule`.
+    pub effect: String,
+}
+
+impl From<String> for Taint {
+    fn from(text: String) -> Self {
+        let (label, effect) = text.split_once(':').unwrap_or((&text, ""));
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+    }
+}
+
+impl From<Taint> for String {
+    fn from(Taint { key, value, effect }: Taint) -> Self {
+        let label = key_and_value(&key, &value);
+        if effect.is_empty() { label } else { format!("{label}:{effect}") }
+    }
+}
+
+fn key_and_value(key: &str, value: &str) -> String {
+    if value.is_empty() { key.to_owned() } else { format!("{key}={value}") }
+}
+
+fn labels_to_text<S: Serializer>(labels: &BTreeMap<String, String>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(labels.iter().map(|(key, value)| key_and_value(key, value)))
+}
+
+fn labels_of_text<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let labels = Vec::<String>::deserialize(from)?;
+    let label = |text: String| {
+        let (key, value) = text.split_once('=').unwrap_or((&text, ""));
+        (key.to_owned(), value.to_owned())
+    };
+    Ok(labels.into_iter().map(label).collect())
 }
 
 /// Families of addresses; none of them means that nothing is known.

@@ -1,6 +1,7 @@
 //! The readiness rules: facts -> outcome, as plain functions on plain data.
 
 use crate::check::Outcome;
+use crate::conditions::ConditionRules;
 use crate::drain::DrainSignals;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::reason::Reason;
@@ -134,93 +135,5 @@ impl Policy {
 
     fn draining(&self, facts: &NodeFacts) -> Option<Outcome> {
         self.drain_on.reason(facts).map(Outcome::Draining)
-    }
-}
-
-/// A condition that must not have a certain status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionRule {
-    kind: String,
-    fails_when: ConditionStatus,
-}
-
-/// The conditions that `custom_conditions` looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionRules(Vec<ConditionRule>);
-
-impl ConditionRules {
-    /// Fails if any condition has the status that it must not have; a condition that the Node lacks passes.
-    fn outcome(&self, facts: &NodeFacts) -> Outcome {
-        let broken = |rule: &ConditionRule| {
-            let condition = facts.condition(&rule.kind)?;
-            (condition.status == rule.fails_when).then(|| match condition.reason.as_str() {
-                "" => Reason::new(format!("{}={}", condition.kind, condition.status)),
-                reason => Reason::new(condition.kind.as_str()).name(reason),
-            })
-        };
-        Reason::join(self.0.iter().filter_map(broken), ", ").into()
-    }
-}
-
-impl Default for ConditionRules {
-    /// The kubelet's own conditions and the two of node-problem-detector's default configuration.
-    fn default() -> Self {
-        let kinds = [
-            "NetworkUnavailable",
-            "KernelDeadlock",
-            "ReadonlyFilesystem",
-            "DiskPressure",
-            "MemoryPressure",
-            "PIDPressure",
-        ];
-        Self(
-            kinds
-                .map(|kind| ConditionRule { kind: kind.to_owned(), fails_when: ConditionStatus::True })
-                .to_vec(),
-        )
-    }
-}
-
-/// Why a word is no condition rule.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "takes condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown"
-)]
-pub struct BadConditionRule;
-
-impl FromStr for ConditionRule {
-    type Err = BadConditionRule;
-
-    fn from_str(word: &str) -> Result<Self, BadConditionRule> {
-        let (kind, status) = word.split_once('=').unwrap_or((word, "True"));
-        let fails_when = match status {
-            "True" => ConditionStatus::True,
-            "False" => ConditionStatus::False,
-            "Unknown" => ConditionStatus::Unknown,
-            _ => return Err(BadConditionRule),
-        };
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        if kind.is_empty() || !kind.chars().all(allowed) {
-            return Err(BadConditionRule);
-        }
-        Ok(Self { kind: kind.to_owned(), fails_when })
-    }
-}
-
-impl FromStr for ConditionRules {
-    type Err = BadConditionRule;
-
-    fn from_str(list: &str) -> Result<Self, BadConditionRule> {
-        list.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl fmt::Display for ConditionRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |rule: &ConditionRule| match rule.fails_when {
-            ConditionStatus::True => rule.kind.clone(),
-            status => format!("{}={status}", rule.kind),
-        };
-        f.write_str(&self.0.iter().map(word).collect::<Vec<_>>().join(","))
     }
 }

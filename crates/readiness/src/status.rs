@@ -2,7 +2,8 @@
 
 use crate::board::{Board, LastKnown, why};
 use crate::check::{CheckId, Verdict};
-use crate::facts::NodeFacts;
+use crate::drain::EXCLUDED;
+use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
@@ -10,6 +11,13 @@ use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
+
+/// The label by which a node is one of the control plane.
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+
+const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
+     every control-plane node, and this is one. If it should get traffic, take the label away (with Talos: out of \
+     machine.nodeLabels), or set --drain-on without it";
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +34,9 @@ pub struct Status {
     /// Why, if the verdict is not plainly ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// What a person may not expect, and can change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Cow<'static, str>>,
     /// What is wrong with the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
@@ -105,12 +116,14 @@ impl Status {
         let configured = board.node_name().is_some();
         let shown = configured && (verdict != Verdict::Ready || freshness.stale);
         let published = board.published();
+        let hint = hint(&reason, &published.state.node).map(Cow::Borrowed);
         Self {
             node: board.node_name().map(str::to_owned),
             version: Cow::Borrowed(version),
             uptime_ms: now.since(Moment::default()).as_millis(),
             verdict: configured.then_some(verdict),
             reason: shown.then_some(reason),
+            hint,
             error: (!configured).then_some(Cow::Borrowed(crate::board::NODE_NAME_MISSING)),
             cache: CacheStatus {
                 stale: freshness.stale,
@@ -122,12 +135,18 @@ impl Status {
             last_known: board.last_known(now).filter(|_| configured),
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
-            facts: published.state.node.facts().cloned(),
+            facts: published.state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
             services: board.services_known(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id, now)).collect(),
             flips: board.flips().into_iter().rev().collect(),
         }
     }
+}
+
+/// Whoever has a cluster of control-plane nodes alone finds all of them out, and has labelled none.
+fn hint(reason: &Reason, node: &Node) -> Option<&'static str> {
+    let of_control_plane = node.facts()?.labels.contains_key(CONTROL_PLANE_LABEL);
+    (of_control_plane && reason.code() == EXCLUDED).then_some(EXCLUDED_CONTROL_PLANE)
 }
 
 impl CheckStatus {

@@ -5,12 +5,13 @@ use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
-use nodegate_kube_follow::BoxedService;
+use nodegate_kube_follow::{BoxedService, Ends};
 use nodegate_kube_sim::ApiService;
 use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -218,7 +219,11 @@ impl Network {
             Ok(Err(_)) => note!(self.trace, "connection {id}: cut in place of an answer to {uri}"),
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
-        Ok(answered??.map(|body| over(connection, body)))
+        let mut response = answered??.map(|body| over(connection, body));
+        // As over TLS: one connection carries all streams of a client, and is told from others by its ends.
+        *response.version_mut() = Version::HTTP_2;
+        response.extensions_mut().insert(ends(server, id));
+        Ok(response)
     }
 
     fn count(&self, path: &str) {
@@ -291,6 +296,11 @@ impl Inner {
         self.turn += 1;
         (server, self.servers[server].1.clone())
     }
+}
+
+fn ends(server: usize, id: u64) -> Ends {
+    let [server, local] = [server as u64, id].map(|number| Ipv6Addr::from(u128::from(number)));
+    Ends { server: SocketAddr::from((server, 6443)), local: SocketAddr::from((local, 0)) }
 }
 
 fn breaks(connection: &Connection, how: Broken) {

@@ -12,7 +12,7 @@ complete -c nodegate-haproxy -l node-selector -d 'Only Nodes with these labels' 
 complete -c nodegate-haproxy -l publish -d 'Which Services are published. all: every one that has ports on nodes; annotated: those with nodegate.io/haproxy-publish: true, or with our --load-balancer-class' -r -f -a "all\t''
 annotated\t''"
 complete -c nodegate-haproxy -l load-balancer-class -d 'The loadBalancerClass that is ours: of the Services that can have one only those with it are published. Without this setting: only those that have none' -r -f
-complete -c nodegate-haproxy -l drain-on -d 'Which signals drain a node, by the same rules as the agent\'s --drain-on: unschedulable, deleting, taint:<key>, label:<key>, or none alone' -r -f
+complete -c nodegate-haproxy -l drain-on -d 'Which signals drain a node, by the same rules as the agent\'s --drain-on: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone' -r -f
 complete -c nodegate-haproxy -l namespaces -d 'Only Services of these namespaces' -r -f
 complete -c nodegate-haproxy -l bind -d 'Where frontends listen: addresses, or nothing for all of both families' -r -f
 complete -c nodegate-haproxy -l reserved-ports -d 'Ports that no Service gets, besides those that the template binds' -r -f
@@ -35,6 +35,8 @@ complete -c nodegate-haproxy -l log-format -d 'How log lines look on stderr: tex
 json\t''"
 complete -c nodegate-haproxy -l log -d 'What is logged: a level (error, warn, info, debug, trace, off), or target=level,…' -r -f
 complete -c nodegate-haproxy -l print -d 'Render once to stdout and end; nothing is written or reloaded'
+complete -c nodegate-haproxy -l diff -d 'Show what would change in the --config file, as diff -u does, and end; nothing is printed if nothing would'
+complete -c nodegate-haproxy -l explain -d 'Show which Service is published on which port, which is not and why, and the nodes; and end'
 complete -c nodegate-haproxy -l once -d 'Apply once and end'
 complete -c nodegate-haproxy -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodegate-haproxy -s V -l version -d 'Print version'

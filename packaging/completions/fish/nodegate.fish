@@ -36,7 +36,7 @@ complete -c nodegate -n "__fish_nodegate_needs_command" -l on-stale -d 'What a s
 keep-drain\t''
 not-ready\t''"
 complete -c nodegate -n "__fish_nodegate_needs_command" -l state-dir -d 'Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API server answers still knows it. The directory must be there, be writable, and be no other agent\'s' -r -f -a "(__fish_complete_directories)"
-complete -c nodegate -n "__fish_nodegate_needs_command" -l drain-on -d 'Which signals drain: unschedulable, deleting, taint:<key>, label:<key>, or none alone' -r -f
+complete -c nodegate -n "__fish_nodegate_needs_command" -l drain-on -d 'Which signals drain: unschedulable, deleting, taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>; or none alone' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l startup-grace -d 'How long to wait for the first answer of the API server before listening without it' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l shutdown-grace -d 'How long requests in flight may take after SIGTERM' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l default-checks -d 'The checks of a request that names none' -r -f

@@ -1,7 +1,7 @@
 //! What the API server's answers may be like.
 
 use super::connections::REPLACED;
-use super::scene::{Api, CORDONED, FRESH, STALE, Scene, cluster, restarts};
+use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Fault, Scope};
 use nodegate_testbed::until;
@@ -19,15 +19,16 @@ pub(crate) fn compacted_under_an_open_watch() -> Row {
 }
 
 pub(crate) fn storm_of_429() -> Row {
-    storm(&[429], "throttled")
+    storm(&[429], 4.0, "throttled", 1)
 }
 
+/// One of several servers behind the address may be well: another connection is tried, but not each time.
 pub(crate) fn storm_of_5xx() -> Row {
-    storm(&[500, 503, 504], "server-error")
+    storm(&[500, 503, 504], 2.0, "server-error", 2)
 }
 
-/// Each of them in turn refuses everything.
-fn storm(codes: &[u16], reason: &str) -> Row {
+/// Each of them in turn refuses everything so many times. A storm of new connections must not come of it.
+fn storm(codes: &[u16], times: f64, reason: &str, connections: u64) -> Row {
     let mut scene = Scene::start();
     let mut raging = scene.fault(|scene| {
         let raging = rage(scene, codes[0]);
@@ -39,13 +40,35 @@ fn storm(codes: &[u16], reason: &str) -> Row {
         scene.cluster.sim.faults().remove(raging);
         raging = rage(&scene, code);
         let refused = format!(r#"nodegate_api_requests_total{{verb="list",code="{code}"}}"#);
-        until("a refused list", || scene.agent.metric(&refused));
+        until("refused lists", || scene.agent.metric(&refused).filter(|count| *count >= times));
     }
+    let accepted = scene.cluster.sim.counters().read().connections_accepted;
+    assert!(accepted <= connections, "{accepted} connections in the storm, of {connections}");
     scene.restarts(reason);
     scene.heal(|scene| scene.cluster.sim.faults().remove(raging));
     scene.lost_watch_is_logged_once();
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])
+}
+
+/// What is open goes on, and what is asked next is answered on another connection, maybe by another server: the watch goes
+/// after it.
+pub(crate) fn told_to_go_away() -> Row {
+    let cluster = cluster();
+    cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
+    let agent = cluster.ready_agent(&[STALE_AFTER_ARG, SYNCED]);
+    let mut scene = Scene::probed(cluster, agent);
+    let leaving = scene.fault(|scene| {
+        let questions = Scope::all().resources(&["nodes"]).verbs(&["get"]);
+        scene.cluster.sim.faults().add(Effect::GoAway.on(questions))
+    });
+    scene.restarts("moved");
+    scene.heal(|scene| scene.cluster.sim.faults().remove(leaving));
+    let open = || (scene.cluster.sim.counters().read().connections == 1).then_some(());
+    until("the old connection's end", open);
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
 }
 
 fn rage(scene: &Scene, code: u16) -> u64 {

@@ -11,8 +11,14 @@ pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 
 pub(crate) fn killed_and_restarted() -> Row {
     let mut scene = Scene::start();
+    let address = scene.cluster.sim.address();
+    let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
+    assert_eq!(scene.agent.metric(&up), Some(1.0));
     scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
     scene.fails_open();
+    assert_eq!(scene.agent.metric(&up), Some(0.0));
+    let lost = |line: &&str| line.contains("watch lost") && line.contains(&format!(r#"server="{address}""#));
+    assert_eq!(scene.agent.log_text().lines().filter(lost).count(), 1, "{}", scene.agent.log_text());
     scene.cluster.sim.cordon(NODE);
     scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
     scene.restarts("disconnected");

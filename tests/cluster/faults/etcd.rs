@@ -27,6 +27,9 @@ pub(crate) fn cut_off_from_etcd_without_leases() -> Row {
 fn cut_off_in(mut scene: Scene) -> Row {
     scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &[]));
     scene.fails_open();
+    let server = scene.cluster.sim.address();
+    scene.logged_once("the API server does not answer whether the cache is current");
+    scene.logged_once(&format!(r#"current server="{server}""#));
     scene.heal(|scene| scene.cluster.sim.mend_etcd());
     scene.recovers(CORDONED);
     scene.row(&[FRESH, STALE, CORDONED])

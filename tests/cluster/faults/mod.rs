@@ -75,6 +75,7 @@ stories! {
     "410: compacted under an open watch" => answers::compacted_under_an_open_watch,
     "429 storm" => answers::storm_of_429,
     "500, 503, 504 storm" => answers::storm_of_5xx,
+    "GOAWAY under an open watch" => answers::told_to_go_away,
     "watch closed at once, in a loop" => answers::watches_closed_at_once_in_a_loop,
     "malformed events" => answers::malformed_events,
     "malformed lists" => answers::malformed_lists,

@@ -107,7 +107,7 @@ fn beyond_the_standard_the_root_is_read_only_and_the_user_a_number() {
     let pod = manifests.pod();
     assert_eq!(pod.every("/containers").len(), 1);
     assert_eq!(pod.at("/containers/0/securityContext/readOnlyRootFilesystem"), &json!(true));
-    assert_eq!(pod.at("/securityContext/runAsUser"), &json!(65532));
+    assert_eq!(pod.at("/securityContext/runAsUser"), &json!(65521));
     let volumes = json!([{"name": "state", "emptyDir": {"sizeLimit": "1Mi"}}]);
     assert_eq!(pod.at("/volumes"), &volumes, "nothing of the host's");
 }

@@ -203,5 +203,15 @@ mod tests {
             assert_eq!(node(metadata, &spec, "True", "none"), NodeState::Ready, "{metadata} {spec}");
         }
         assert_eq!(node("", &taint("own"), "True", "taint:own"), NodeState::Draining);
+        let by_value = r#""labels":{"maintenance":"planned"}"#;
+        for (metadata, taint, signal, other) in [
+            ("", taint("own"), "taint:own=x", "taint:own=y"),
+            ("", taint("own"), "taint:a:NoExecute", "taint:a:NoSchedule"),
+            (by_value, String::new(), "label:maintenance=planned", "label:maintenance=done"),
+            ("", String::new(), "condition:DiskPressure=False", "condition:DiskPressure"),
+        ] {
+            assert_eq!(node(metadata, &taint, "True", signal), NodeState::Draining, "{signal}");
+            assert_eq!(node(metadata, &taint, "True", other), NodeState::Ready, "{other}");
+        }
     }
 }

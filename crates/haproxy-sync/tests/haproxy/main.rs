@@ -17,6 +17,7 @@ mod lab;
 mod last_resort;
 mod mover;
 mod moves;
+mod operators;
 mod pair;
 mod plan;
 mod reloads;
@@ -60,6 +61,8 @@ async fn table() {
     table.row(last_resort::the_least_bad_nodes()).await;
     table.row(last_resort::joined_nodes()).await;
     table.row(last_resort::local_service()).await;
+    table.row(operators::foreign_change()).await;
+    table.row(operators::copied_sections()).await;
     table.row(services::source_ranges()).await;
     table.row(services::class()).await;
     table.row(services::session_affinity()).await;

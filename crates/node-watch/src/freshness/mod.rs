@@ -20,6 +20,7 @@
 mod lease;
 mod node_state;
 mod question;
+mod said;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ use nodegate_readiness::Moment;
 use question::Question;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stream::{BOOKMARK_OVERDUE, Watch};
+use stream::Watch;
 
 /// For so many seconds after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd
 /// for each resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s.
@@ -80,8 +81,10 @@ pub(crate) enum Input {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// What is held of the Node was what etcd held at this moment.
+    /// What is held of the Node was what etcd held at this moment: the Node itself says so.
     ProveNode(Moment),
+    /// The same, as its Lease says.
+    Prove(Moment),
     /// The same of the Service with this index.
     ProveService(usize, Moment),
     /// The kubelet was alive at this moment.
@@ -207,117 +210,12 @@ impl Freshness {
         self.question_overdue(now);
     }
 
-    // === What the streams say ===
-
-    fn listed(&mut self, stream: Stream, asked_at: Moment, node: Option<NodeState>, now: Moment) {
-        self.with(stream, |watch| watch.listed(asked_at));
-        match stream {
-            Stream::Node => {
-                self.hold(node, now);
-                self.take(Transition::NodeListed);
-                self.prove_node(asked_at);
-            }
-            Stream::Lease => {}
-            Stream::Service(index) => {
-                self.take(Transition::ServiceListed);
-                self.prove_service(index, asked_at);
-            }
-        }
-    }
-
-    fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
-        let Some(watch) = self.watch_mut(stream) else { return };
-        let vouched = watch.open(connection, now);
-        self.take(if vouched { Transition::WatchVouchedByList } else { Transition::WatchOpenedUnvouched });
-        self.thaw(now);
-    }
-
-    /// They prove nothing; but if the cache is stale, now is the time to ask.
-    fn bytes(&mut self, stream: Stream, now: Moment) {
-        self.with(stream, |watch| watch.bytes(now));
-        self.thaw(now);
-    }
-
-    /// An API server that thaws begins with what it should have said long ago: it revives nothing.
-    fn changed(&mut self, stream: Stream, node: Option<NodeState>, now: Moment) {
-        if stream == Stream::Node {
-            self.hold(node, now);
-        }
-        let Some(watch) = self.watch_mut(stream) else { return };
-        watch.had_event = true;
-        let (vouched, connection) = (watch.vouched, watch.connection());
-        let came_to = match (stream, connection) {
-            (Stream::Node, Some(_)) if self.is_stale(now) => Transition::NodeEventWhileStale,
-            (Stream::Node, Some(_)) if !vouched => Transition::NodeEventUnvouched,
-            (Stream::Node, Some(connection)) => {
-                self.prove_node(now);
-                self.prove_services(connection, now, now);
-                Transition::NodeEventProved
-            }
-            (Stream::Service(index), Some(_)) if self.service_is_stale(index, now) => {
-                Transition::ServiceEventWhileStale
-            }
-            (Stream::Service(_), Some(_)) if !vouched => Transition::ServiceEventUnvouched,
-            (Stream::Service(index), Some(_)) => {
-                self.prove_service(index, now);
-                Transition::ServiceEventProved
-            }
-            (Stream::Lease, _) | (_, None) => return,
-        };
-        self.take(came_to);
-    }
-
-    fn renewed(&mut self, at: Option<SystemTime>, wall: SystemTime, now: Moment) {
-        self.look_at_clock(wall, now);
-        self.lease.had_event = true;
-        let date = at.ok_or(Transition::LeaseWithoutDate);
-        let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
-        if let Ok(date) = date {
-            self.actions.push(Action::LeaseRenewed(date));
-        }
-        match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {
-            Ok((date, connection)) => {
-                self.take(Transition::LeaseProved);
-                self.prove(date);
-                self.prove_services(connection, date, now);
-            }
-            Err(silenced) => self.take(silenced),
-        }
-    }
-
-    /// On which connection the Lease speaks for the Node, or why it does not.
-    fn lease_speaks(&self, now: Moment) -> Result<Connection, Transition> {
-        let connection = self.node.connection().ok_or(Transition::LeaseWithoutNodeWatch)?;
-        let heard = self.node.last_bytes().max(self.question.verified());
-        if !self.lease.is_on(connection) {
-            Err(Transition::LeaseWithoutNodeWatch)
-        } else if self.is_stale(now) {
-            Err(Transition::LeaseWhileStale)
-        } else if heard.is_none_or(|heard| now.since(heard) > BOOKMARK_OVERDUE) {
-            Err(Transition::LeaseWithoutBookmarks)
-        } else if self.lease_speaks_until.is_none_or(|until| now > until) {
-            Err(Transition::LeaseSpokeTooLong)
-        } else {
-            Ok(connection)
-        }
-    }
-
-    fn look_at_clock(&mut self, wall: SystemTime, now: Moment) {
-        if self.clock.look(now, wall) {
-            self.take(Transition::ClockSetBack);
-        }
-    }
-
     // === Proof ===
 
     /// The Node itself was proved.
     fn prove_node(&mut self, at: Moment) {
         let until = at.plus(Duration::from_secs(self.rng.u64(LEASE_SPEAKS_FOR)));
         self.lease_speaks_until = self.lease_speaks_until.max(Some(until));
-        self.prove(at);
-    }
-
-    fn prove(&mut self, at: Moment) {
         self.node_proved = self.node_proved.max(Some(at));
         self.actions.push(Action::ProveNode(at));
     }

@@ -1,7 +1,8 @@
 //! The table of readiness rules, and properties that hold for every Node.
 
 use nodegate_readiness::{
-    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Verdict,
+    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Taint,
+    Verdict,
 };
 use proptest::prelude::*;
 
@@ -34,8 +35,8 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 fn the_table_of_the_design() {
     let cordoned = NodeFacts { unschedulable: true, ..ready() };
     let deleting = NodeFacts { deleting: true, ..ready() };
-    let tainted = |key: &str| NodeFacts { taints: [key.to_owned()].into(), ..ready() };
-    let labelled = |key: &str| NodeFacts { labels: [key.to_owned()].into(), ..ready() };
+    let tainted = |key: &str| NodeFacts { taints: [Taint::from(key.to_owned())].into(), ..ready() };
+    let labelled = |key: &str| NodeFacts { labels: [(key.to_owned(), String::new())].into(), ..ready() };
     let cases = [
         (ready(), Outcome::Pass),
         (not_ready(ConditionStatus::False, "KubeletNotReady"), fail("KubeletNotReady")),
@@ -79,7 +80,25 @@ fn what_a_stale_cache_means_is_a_setting() {
 
 #[test]
 fn which_signals_drain_is_a_setting() {
-    let facts = NodeFacts { unschedulable: true, labels: ["maintenance".to_owned()].into(), ..ready() };
+    let text = str::to_owned;
+    let facts = NodeFacts {
+        unschedulable: true,
+        labels: [(text("maintenance"), text("planned")), (text("zone"), String::new())].into(),
+        taints: [
+            "example.com/out=disk:NoSchedule",
+            "example.com/out=disk:NoExecute",
+            "soft:PreferNoSchedule",
+        ]
+        .map(|taint| Taint::from(text(taint)))
+        .into(),
+        conditions: vec![
+            condition("Ready", ConditionStatus::True, "KubeletReady"),
+            condition("DrainInProgress", ConditionStatus::True, "KubectlDrain"),
+            condition("MaintenanceInProgress", ConditionStatus::False, ""),
+            condition("Healthy", ConditionStatus::Unknown, ""),
+        ],
+        ..NodeFacts::default()
+    };
     let with = |list: &str| {
         let policy = Policy { drain_on: list.parse::<DrainSignals>().unwrap(), ..Policy::default() };
         policy.node_ready(&Node::Present(facts.clone()), false)
@@ -88,6 +107,34 @@ fn which_signals_drain_is_a_setting() {
     assert_eq!(with("deleting"), Outcome::Pass);
     assert_eq!(with("label:maintenance"), draining("Label:maintenance"));
     assert_eq!(with("deleting,unschedulable"), draining("Unschedulable"));
+    for (signal, reason) in [
+        ("label:maintenance=planned", "Label:maintenance"),
+        ("label:zone=", "Label:zone"),
+        ("taint:example.com/out", "Taint:example.com/out"),
+        ("taint:example.com/out=disk", "Taint:example.com/out"),
+        ("taint:example.com/out:NoExecute", "Taint:example.com/out"),
+        ("taint:example.com/out=disk:NoSchedule", "Taint:example.com/out"),
+        ("taint:soft=", "Taint:soft"),
+        ("condition:DrainInProgress", "Condition:DrainInProgress"),
+        ("condition:MaintenanceInProgress=False", "Condition:MaintenanceInProgress=False"),
+        ("condition:Healthy=Unknown", "Condition:Healthy=Unknown"),
+    ] {
+        assert_eq!(with(signal), draining(reason), "{signal}");
+    }
+    for signal in [
+        "label:maintenance=done",
+        "label:maintenance=",
+        "label:missing=planned",
+        "taint:example.com/out=",
+        "taint:example.com/out=memory",
+        "taint:example.com/out:PreferNoSchedule",
+        "taint:soft=x:PreferNoSchedule",
+        "condition:MaintenanceInProgress",
+        "condition:DrainInProgress=Unknown",
+        "condition:Missing=False",
+    ] {
+        assert_eq!(with(signal), Outcome::Pass, "{signal}");
+    }
 }
 
 #[test]
@@ -141,8 +188,8 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
             conditions,
             unschedulable,
             deleting,
-            taints,
-            labels,
+            taints: taints.into_iter().map(Taint::from).collect(),
+            labels: labels.into_iter().map(|key| (key, String::new())).collect(),
             ..NodeFacts::default()
         },
     )
@@ -155,8 +202,8 @@ proptest! {
         let kubelet_ready = facts.condition("Ready").is_some_and(|c| c.status == ConditionStatus::True);
         let signalled = facts.unschedulable
             || facts.deleting
-            || facts.taints.contains("karpenter.sh/disrupted")
-            || facts.labels.contains(EXCLUDE);
+            || facts.taints.iter().any(|taint| taint.key == "karpenter.sh/disrupted")
+            || facts.labels.contains_key(EXCLUDE);
         let expected = match (kubelet_ready, signalled) {
             (false, _) => Verdict::NotReady,
             (true, true) => Verdict::Draining,

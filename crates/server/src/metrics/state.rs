@@ -52,8 +52,7 @@ impl StateCollector {
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let freshness = self.board.freshness(now);
-        let help =
-            "Time since the last proof that the cache follows the API server; absent before the first.";
+        let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
         let mut family = seconds(encoder, "cache_age", help)?;
         if let Some(age) = freshness.age {
             family.encode_gauge(&age.as_secs_f64())?;

@@ -83,6 +83,9 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     if let Some(doubt) = status.doubt() {
         write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
     }
+    if let Some(hint) = &status.hint {
+        write!(page, "<p class=\"hint\"><strong>Hint:</strong> {}.</p>", Escaped(hint))?;
+    }
     if status.verdict.is_none() {
         write!(page, "<pre>{NODE_NAME_ENV}</pre>")?;
     } else if let Some(flip) = status.flips.first() {
@@ -149,6 +152,7 @@ mod tests {
             uptime_ms: 0,
             verdict: Some(Verdict::Ready),
             reason: None,
+            hint: None,
             error: None,
             cache: CacheStatus {
                 stale: false,

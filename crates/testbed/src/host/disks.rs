@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// As which the agent runs in a cluster: manifests/base.
-const UID: &str = "65532";
+const UID: &str = "65521";
 
 /// Before anything else in each script: leaves it unless it is in a namespace of its own.
 const GUARD: &str = "\

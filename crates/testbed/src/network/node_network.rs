@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// As which the agent runs in a cluster: manifests/base.
-const UID: u32 = 65532;
+const UID: u32 = 65521;
 
 /// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";

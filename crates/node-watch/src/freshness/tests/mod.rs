@@ -1,4 +1,5 @@
 //! The rules, one by one; then hours of the machine in a world that is judged by an oracle.
 
 mod rules;
+mod story;
 mod world;

@@ -1,15 +1,15 @@
-//! What is counted of the watches.
+//! What is counted of the watches, and how old what they said is.
+
+mod gauges;
 
 use crate::freshness::Transitions;
+use gauges::{Gauges, Readings};
 use nodegate_kube_follow::Reason;
-use nodegate_readiness::{AtomicMoment, Moment, Timeline};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use nodegate_readiness::{Board, Moment, Timeline};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
-use std::fmt;
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,8 +36,7 @@ pub struct WatchMetrics {
     events: Family<EventLabels, Counter>,
     restarts: Family<RestartLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
-    last_event: Arc<AtomicMoment>,
-    lease_renewed: Arc<AtomicMoment>,
+    readings: Arc<Readings>,
     transitions: Arc<Transitions>,
 }
 
@@ -47,12 +46,21 @@ impl WatchMetrics {
         self.transitions.clone()
     }
 
+    pub(crate) fn node_proved(&self, at: Moment) {
+        self.readings.node_proved.advance(at);
+    }
+
     pub(crate) fn lease_renewed(&self, at: Moment) {
-        self.lease_renewed.advance(at);
+        self.readings.lease_renewed.advance(at);
+    }
+
+    /// Whether the API server at this address answered its last request.
+    pub(crate) fn server(&self, address: &str, up: bool) {
+        self.readings.server(address, up);
     }
 
     /// Adds the families to a registry, whose prefix is `nodegate`.
-    pub fn register(&self, registry: &mut Registry, timeline: Timeline) {
+    pub fn register(&self, registry: &mut Registry, board: Arc<Board>, timeline: Timeline) {
         // An alert counts these with increase(), which does not see the event that brings a series into being.
         for resource in ["nodes", "leases"] {
             drop(self.restarts.get_or_create(&RestartLabels { resource, reason: Reason::Deaf.as_str() }));
@@ -68,13 +76,13 @@ impl WatchMetrics {
             "Requests sent to the API server; code is none where no answer came",
             self.requests.clone(),
         );
-        registry.register_collector(Box::new(LastEvent { last_event: self.last_event.clone(), timeline }));
+        registry.register_collector(Box::new(Gauges { readings: self.readings.clone(), board, timeline }));
     }
 
     pub(crate) fn event(&self, resource: &'static str, r#type: &'static str, timeline: Timeline) {
         self.events.get_or_create(&EventLabels { resource, r#type }).inc();
         if resource == "nodes" {
-            self.last_event.advance(timeline.at(nodegate_clock::now()));
+            self.readings.last_event.advance(timeline.at(nodegate_clock::now()));
         }
     }
 
@@ -85,22 +93,5 @@ impl WatchMetrics {
     pub(crate) fn request(&self, verb: &'static str, code: Option<u16>) {
         let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
         self.requests.get_or_create(&RequestLabels { verb, code }).inc();
-    }
-}
-
-/// The age of the newest event, computed when asked so that it can't drift.
-#[derive(Debug)]
-struct LastEvent {
-    last_event: Arc<AtomicMoment>,
-    timeline: Timeline,
-}
-
-impl Collector for LastEvent {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(last) = self.last_event.get() else { return Ok(()) };
-        let gauge = ConstGauge::new(self.timeline.at(nodegate_clock::now()).since(last).as_secs_f64());
-        let help = "Time since the Node was last received, in a list or an event.";
-        let unit = Some(&Unit::Seconds);
-        gauge.encode(encoder.encode_descriptor("last_event_age", help, unit, gauge.metric_type())?)
     }
 }

@@ -1,0 +1,112 @@
+//! What the streams say, and what of it is proof.
+
+use super::node_state::NodeState;
+use super::stream::BOOKMARK_OVERDUE;
+use super::transition::Transition;
+use super::{Action, Freshness};
+use crate::stream::Stream;
+use nodegate_kube_follow::Connection;
+use nodegate_readiness::Moment;
+use std::time::SystemTime;
+
+impl Freshness {
+    pub(super) fn listed(&mut self, stream: Stream, asked_at: Moment, node: Option<NodeState>, now: Moment) {
+        self.with(stream, |watch| watch.listed(asked_at));
+        match stream {
+            Stream::Node => {
+                self.hold(node, now);
+                self.take(Transition::NodeListed);
+                self.prove_node(asked_at);
+            }
+            Stream::Lease => {}
+            Stream::Service(index) => {
+                self.take(Transition::ServiceListed);
+                self.prove_service(index, asked_at);
+            }
+        }
+    }
+
+    pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
+        let Some(watch) = self.watch_mut(stream) else { return };
+        let vouched = watch.open(connection, now);
+        self.take(if vouched { Transition::WatchVouchedByList } else { Transition::WatchOpenedUnvouched });
+        self.thaw(now);
+    }
+
+    /// They prove nothing; but if the cache is stale, now is the time to ask.
+    pub(super) fn bytes(&mut self, stream: Stream, now: Moment) {
+        self.with(stream, |watch| watch.bytes(now));
+        self.thaw(now);
+    }
+
+    /// An API server that thaws begins with what it should have said long ago: it revives nothing.
+    pub(super) fn changed(&mut self, stream: Stream, node: Option<NodeState>, now: Moment) {
+        if stream == Stream::Node {
+            self.hold(node, now);
+        }
+        let Some(watch) = self.watch_mut(stream) else { return };
+        watch.had_event = true;
+        let (vouched, connection) = (watch.vouched, watch.connection());
+        let came_to = match (stream, connection) {
+            (Stream::Node, Some(_)) if self.is_stale(now) => Transition::NodeEventWhileStale,
+            (Stream::Node, Some(_)) if !vouched => Transition::NodeEventUnvouched,
+            (Stream::Node, Some(connection)) => {
+                self.prove_node(now);
+                self.prove_services(connection, now, now);
+                Transition::NodeEventProved
+            }
+            (Stream::Service(index), Some(_)) if self.service_is_stale(index, now) => {
+                Transition::ServiceEventWhileStale
+            }
+            (Stream::Service(_), Some(_)) if !vouched => Transition::ServiceEventUnvouched,
+            (Stream::Service(index), Some(_)) => {
+                self.prove_service(index, now);
+                Transition::ServiceEventProved
+            }
+            (Stream::Lease, _) | (_, None) => return,
+        };
+        self.take(came_to);
+    }
+
+    pub(super) fn renewed(&mut self, at: Option<SystemTime>, wall: SystemTime, now: Moment) {
+        self.look_at_clock(wall, now);
+        self.lease.had_event = true;
+        let date = at.ok_or(Transition::LeaseWithoutDate);
+        let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
+        if let Ok(date) = date {
+            self.actions.push(Action::LeaseRenewed(date));
+        }
+        match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {
+            Ok((date, connection)) => {
+                self.take(Transition::LeaseProved);
+                self.node_proved = self.node_proved.max(Some(date));
+                self.actions.push(Action::Prove(date));
+                self.prove_services(connection, date, now);
+            }
+            Err(silenced) => self.take(silenced),
+        }
+    }
+
+    /// On which connection the Lease speaks for the Node, or why it does not.
+    fn lease_speaks(&self, now: Moment) -> Result<Connection, Transition> {
+        let connection = self.node.connection().ok_or(Transition::LeaseWithoutNodeWatch)?;
+        let heard = self.node.last_bytes().max(self.question.verified());
+        if !self.lease.is_on(connection) {
+            Err(Transition::LeaseWithoutNodeWatch)
+        } else if self.is_stale(now) {
+            Err(Transition::LeaseWhileStale)
+        } else if heard.is_none_or(|heard| now.since(heard) > BOOKMARK_OVERDUE) {
+            Err(Transition::LeaseWithoutBookmarks)
+        } else if self.lease_speaks_until.is_none_or(|until| now > until) {
+            Err(Transition::LeaseSpokeTooLong)
+        } else {
+            Ok(connection)
+        }
+    }
+
+    pub(super) fn look_at_clock(&mut self, wall: SystemTime, now: Moment) {
+        if self.clock.look(now, wall) {
+            self.take(Transition::ClockSetBack);
+        }
+    }
+}

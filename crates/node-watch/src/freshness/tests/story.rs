@@ -1,0 +1,153 @@
+//! A machine that is told what happens, with a clock of its own.
+
+use crate::freshness::{Action, Freshness, Input, NodeState, Transition, Transitions, Why};
+use crate::stream::Stream;
+use nodegate_kube_follow::Connection;
+use nodegate_readiness::Moment;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub(super) const STALE_AFTER: Duration = Duration::from_secs(15);
+pub(super) const SERVICE: Stream = Stream::Service(0);
+
+/// The machine, with its own clock and what it has said.
+pub(super) struct Story {
+    pub(super) machine: Freshness,
+    pub(super) transitions: Arc<Transitions>,
+    pub(super) now: Moment,
+    pub(super) proved: Option<Moment>,
+    pub(super) service_proved: Option<Moment>,
+    pub(super) said: Vec<Action>,
+    /// By how much the clock on the wall has been set, in seconds.
+    pub(super) set_by: i64,
+}
+
+pub(super) fn here() -> Connection {
+    Connection::of_client(0)
+}
+
+pub(super) fn elsewhere() -> Connection {
+    Connection::of_client(1)
+}
+
+pub(super) fn node(version: u32) -> NodeState {
+    NodeState::Present { uid: "a".to_owned(), version: version.to_string() }
+}
+
+impl Story {
+    /// A Node of version 1 is listed and watched, and its Lease and a Service's slices, too.
+    pub(super) fn watching() -> Self {
+        let transitions = Arc::new(Transitions::default());
+        let machine = Freshness::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
+        let now = Moment::from_start(Duration::from_secs(1000));
+        let (proved, service_proved, said) = (None, None, Vec::new());
+        let mut story = Self { machine, transitions, now, proved, service_proved, said, set_by: 0 };
+        for stream in [Stream::Node, Stream::Lease, SERVICE] {
+            story.lists(stream, 1);
+            story.step(Input::Accepted(stream, here()));
+        }
+        story
+    }
+
+    pub(super) fn step(&mut self, input: Input) -> &mut Self {
+        for action in self.machine.step(input, self.now) {
+            match action {
+                Action::ProveNode(at) | Action::Prove(at) => self.proved = self.proved.max(Some(at)),
+                Action::ProveService(_, at) => self.service_proved = self.service_proved.max(Some(at)),
+                _ => {}
+            }
+            self.said.push(action);
+        }
+        self
+    }
+
+    pub(super) fn lists(&mut self, stream: Stream, version: u32) {
+        let node = (stream == Stream::Node).then(|| node(version));
+        self.step(Input::Began(stream)).step(Input::ListAnswered(stream, here()));
+        let asked_at = self.now;
+        self.step(Input::Listed { stream, asked_at, node });
+    }
+
+    /// Nothing happens for so long but what the clock brings; nobody answers anything.
+    pub(super) fn passes(&mut self, time: Duration) -> &mut Self {
+        let end = self.now.plus(time);
+        while let Some(wakes) = self.machine.wake_at().filter(|at| *at <= end) {
+            assert!(wakes >= self.now, "woken in the past");
+            self.now = wakes;
+            let wall = self.wall();
+            self.step(Input::Woke { wall });
+            assert!(self.machine.wake_at().is_none_or(|next| next > wakes), "and for ever");
+        }
+        self.now = end;
+        self
+    }
+
+    pub(super) fn wall(&self) -> SystemTime {
+        let set =
+            SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(1_800_000_000 + self.set_by).unwrap());
+        set + self.now.since(Moment::default())
+    }
+
+    /// The clock on the wall is set.
+    pub(super) fn clock_is_set(&mut self, by: i64) -> &mut Self {
+        self.set_by += by;
+        let wall = self.wall();
+        self.step(Input::Woke { wall })
+    }
+
+    pub(super) fn seconds(&mut self, seconds: u64) -> &mut Self {
+        self.passes(Duration::from_secs(seconds))
+    }
+
+    pub(super) fn event(&mut self, version: u32) -> &mut Self {
+        self.step(Input::Changed { stream: Stream::Node, node: Some(node(version)) })
+    }
+
+    /// The kubelet has renewed its Lease so long ago.
+    pub(super) fn renewal(&mut self, ago: Duration) -> &mut Self {
+        let wall = self.wall();
+        self.step(Input::Renewed { at: Some(wall - ago), wall })
+    }
+
+    /// Time passes until the machine asks; which question it is, and whether on a new connection.
+    pub(super) fn asks(&mut self) -> (u64, bool) {
+        loop {
+            if let Some(asked) = self.asked() {
+                return asked;
+            }
+            let wakes = self.machine.wake_at().expect("it never asks");
+            self.passes(wakes.since(self.now));
+        }
+    }
+
+    /// The last thing asked since this was last looked at.
+    pub(super) fn asked(&mut self) -> Option<(u64, bool)> {
+        let said = std::mem::take(&mut self.said);
+        said.into_iter().rev().find_map(|action| match action {
+            Action::Ask { question, on_a_new_connection } => Some((question, on_a_new_connection)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn answers(&mut self, question: u64, node: NodeState, connection: Connection) -> &mut Self {
+        self.said.clear();
+        self.step(Input::Answered { question, node, connection })
+    }
+
+    /// How old the proof of the Node is.
+    pub(super) fn age(&self) -> Duration {
+        self.now.since(self.proved.unwrap())
+    }
+
+    pub(super) fn taken(&self, transition: Transition) -> u64 {
+        self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
+    }
+
+    pub(super) fn replaced(&self, why: Why) -> Vec<Stream> {
+        let replaced = self.said.iter().filter_map(|action| match action {
+            Action::Replace(stream, said) if *said == why => Some(*stream),
+            _ => None,
+        });
+        replaced.collect()
+    }
+}

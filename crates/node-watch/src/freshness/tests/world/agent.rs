@@ -1,0 +1,109 @@
+//! What the machine says, and who does it.
+
+use super::{Follower, World, moment};
+use crate::freshness::{Action, Input, Refusal, Why};
+use crate::stream::Stream;
+use nodegate_kube_follow::Connection;
+use std::time::Duration;
+
+impl World {
+    pub(super) fn step(&mut self, input: Input) {
+        for action in self.machine.step(input, moment(self.now)) {
+            match action {
+                Action::ProveNode(at) | Action::Prove(at) => {
+                    assert!(at <= moment(self.now), "proof from the future");
+                    self.proved = self.proved.max(Some(at));
+                }
+                Action::Ask { question, on_a_new_connection } => self.ask(question, on_a_new_connection),
+                Action::MoveToTheAnswer => self.next_connection = self.answered_on,
+                Action::Replace(stream, why) => self.replace(stream, why),
+                Action::Found(..) | Action::ProveService(..) | Action::LeaseRenewed(_) => {}
+            }
+        }
+        let wakes = self.machine.wake_at();
+        assert!(wakes.is_none_or(|at| at > moment(self.now)), "it wants to be woken at once, for ever");
+    }
+
+    pub(super) fn ask(&mut self, question: u64, on_a_new_connection: bool) {
+        self.asked += 1;
+        let Follower::Watches { connection } = self.followers[0] else { panic!("nobody is watching") };
+        let connection = if on_a_new_connection { self.rng.u64(100..1_000_000) } else { connection };
+        let server = self.server(connection);
+        let never = server.frozen || server.cut[0];
+        let takes = if self.quick || self.rng.u8(0..8) > 0 { 400 } else { 4000 };
+        if !never {
+            self.questions.push((self.now + self.rng.u64(0..takes), question, connection));
+        }
+    }
+
+    pub(super) fn replace(&mut self, stream: Stream, why: Why) {
+        let index = usize::from(stream == Stream::Lease);
+        self.step(Input::Closed(stream));
+        let Follower::Watches { connection } = self.followers[index] else { return };
+        if index == 0 && why == Why::Deaf {
+            self.next_connection = connection;
+        }
+        self.followers[index] = Follower::Rests { until: self.now + self.rng.u64(1..1500) };
+    }
+
+    pub(super) fn answer(&mut self, question: u64, connection: u64) {
+        self.answered_on = connection;
+        if self.server(connection).refuses {
+            let retry_after = self.rng.bool().then_some(Duration::from_secs(2));
+            let refusal = if self.rng.bool() {
+                Refusal::Answered { retry_after }
+            } else {
+                Refusal::Unheard { retry_after }
+            };
+            return self.step(Input::Unanswered { question, refusal });
+        }
+        let node = self.states[self.newest()].0.clone();
+        self.step(Input::Answered { question, node, connection: Connection::of_client(connection) });
+    }
+
+    /// A follower lists and watches; both take no time.
+    pub(super) fn follow(&mut self, index: usize) {
+        let stream = [Stream::Node, Stream::Lease][index];
+        let connection = match (index, self.followers[0]) {
+            (0, _) => self.next_connection,
+            (_, Follower::Watches { connection }) => connection,
+            (_, Follower::Rests { until }) => {
+                self.followers[index] = Follower::Rests { until: until + 10 };
+                return;
+            }
+        };
+        self.step(Input::Began(stream));
+        let server = self.server(connection);
+        if server.frozen || server.cut[index] || server.refuses || (index == 1 && !self.leases) {
+            self.followers[index] = Follower::Rests { until: self.now + self.rng.u64(100..10_000) };
+            if index == 0 {
+                self.next_connection = self.rng.u64(100..1_000_000);
+            }
+            return;
+        }
+        let on = Connection::of_client(connection);
+        self.step(Input::ListAnswered(stream, on));
+        let node = (index == 0).then(|| self.states[self.newest()].0.clone());
+        if index == 0 {
+            self.held = Some(self.newest());
+        }
+        self.step(Input::Listed { stream, asked_at: moment(self.now), node });
+        self.deaf[index] = false;
+        self.followers[index] = Follower::Watches { connection };
+        self.step(Input::Accepted(stream, on));
+    }
+
+    pub(super) fn tell_node(&mut self, state: usize) {
+        self.held = Some(state);
+        let node = Some(self.states[state].0.clone());
+        self.step(Input::Bytes(Stream::Node));
+        self.step(Input::Changed { stream: Stream::Node, node });
+    }
+
+    /// Whether what happens now comes through a follower's watch, and on which connection that is.
+    pub(super) fn hears(&self, index: usize) -> Option<u64> {
+        let Follower::Watches { connection } = self.followers[index] else { return None };
+        let server = self.server(connection);
+        (!server.frozen && !server.cut[index] && !self.deaf[index]).then_some(connection)
+    }
+}

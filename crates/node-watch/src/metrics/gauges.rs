@@ -1,0 +1,117 @@
+//! Ages and addresses, computed when asked so that they can't drift.
+
+use nodegate_readiness::{AtomicMoment, Board, Timeline};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// API servers behind one address change it rarely; the oldest is forgotten.
+const MOST_SERVERS: usize = 8;
+
+/// What the gauges are read from.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    pub(super) last_event: AtomicMoment,
+    pub(super) node_proved: AtomicMoment,
+    pub(super) lease_renewed: AtomicMoment,
+    servers: Mutex<VecDeque<(String, bool)>>,
+}
+
+impl Readings {
+    pub(super) fn server(&self, address: &str, up: bool) {
+        if address.is_empty() {
+            return;
+        }
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.iter_mut().find(|server| server.0 == address) {
+            server.1 = up;
+            return;
+        }
+        if servers.len() == MOST_SERVERS {
+            servers.pop_front();
+        }
+        servers.push_back((address.to_owned(), up));
+        debug_assert!(servers.len() <= MOST_SERVERS);
+    }
+}
+
+/// All gauges.
+pub(super) struct Gauges {
+    pub(super) readings: Arc<Readings>,
+    pub(super) board: Arc<Board>,
+    pub(super) timeline: Timeline,
+}
+
+impl fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.readings.fmt(f)
+    }
+}
+
+impl Gauges {
+    fn proofs(&self, mut family: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let now = self.timeline.at(nodegate_clock::now());
+        let own = [("node", &self.readings.node_proved), ("lease", &self.readings.lease_renewed)];
+        for (stream, proved) in own {
+            if let Some(proved) = proved.get() {
+                let age = now.since(proved).as_secs_f64();
+                family.encode_family(&[("stream", stream)])?.encode_gauge(&age)?;
+            }
+        }
+        let catalog = self.board.catalog();
+        for id in catalog.ids().filter(|id| catalog.name(*id).starts_with("service:")) {
+            if let Some(age) = self.board.proof_age(id, now) {
+                let stream = [("stream", catalog.name(id))];
+                family.encode_family(&stream)?.encode_gauge(&age.as_secs_f64())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        if let Some(last) = self.readings.last_event.get() {
+            let age = ConstGauge::new(self.timeline.at(nodegate_clock::now()).since(last).as_secs_f64());
+            let help = "Time since the Node was last received, in a list or an event.";
+            let unit = Some(&Unit::Seconds);
+            age.encode(encoder.encode_descriptor("last_event_age", help, unit, age.metric_type())?)?;
+        }
+        let help = "Time since a stream was last proved: the Node itself, the Lease by its renewal, each watched Service.";
+        self.proofs(encoder.encode_descriptor(
+            "stream_proof_age",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?)?;
+        let help =
+            "1 if the last request to the API server at this address was answered, 0 if not, or with 5xx.";
+        let mut family = encoder.encode_descriptor("api_server_up", help, None, MetricType::Gauge)?;
+        for (address, up) in &*self.readings.servers.lock().unwrap_or_else(PoisonError::into_inner) {
+            family.encode_family(&[("address", address.as_str())])?.encode_gauge(&u64::from(*up))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_named_once_and_not_too_many() {
+        let readings = Readings::default();
+        for number in 0..20 {
+            readings.server(&format!("10.0.0.{number}:6443"), number % 2 == 0);
+            readings.server("10.0.0.19:6443", false);
+        }
+        let servers = readings.servers.lock().unwrap().clone();
+        assert_eq!(servers.len(), MOST_SERVERS);
+        assert_eq!(servers.iter().filter(|(address, up)| address == "10.0.0.19:6443" && !up).count(), 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! Node conditions that a setting names, each with the status that counts.
+
+use crate::check::Outcome;
+use crate::facts::{Condition, ConditionStatus, NodeFacts};
+use crate::reason::Reason;
+use std::fmt;
+use std::str::FromStr;
+
+/// A condition with a certain status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionRule {
+    kind: String,
+    status: ConditionStatus,
+}
+
+impl ConditionRule {
+    /// The condition's type.
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The Node's condition, if it has this status. One that the Node lacks has none.
+    pub(crate) fn met_by<'a>(&self, facts: &'a NodeFacts) -> Option<&'a Condition> {
+        facts.condition(&self.kind).filter(|condition| condition.status == self.status)
+    }
+}
+
+/// The conditions that `custom_conditions` looks at, each with the status that it must not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionRules(Vec<ConditionRule>);
+
+impl ConditionRules {
+    /// Fails if any condition has the status that it must not have; a condition that the Node lacks passes.
+    pub(crate) fn outcome(&self, facts: &NodeFacts) -> Outcome {
+        let broken = |rule: &ConditionRule| {
+            let condition = rule.met_by(facts)?;
+            Some(match condition.reason.as_str() {
+                "" => Reason::new(format!("{}={}", condition.kind, condition.status)),
+                reason => Reason::new(condition.kind.as_str()).name(reason),
+            })
+        };
+        Reason::join(self.0.iter().filter_map(broken), ", ").into()
+    }
+}
+
+impl Default for ConditionRules {
+    /// The kubelet's own conditions and the two of node-problem-detector's default configuration.
+    fn default() -> Self {
+        let kinds = [
+            "NetworkUnavailable",
+            "KernelDeadlock",
+            "ReadonlyFilesystem",
+            "DiskPressure",
+            "MemoryPressure",
+            "PIDPressure",
+        ];
+        Self(
+            kinds.map(|kind| ConditionRule { kind: kind.to_owned(), status: ConditionStatus::True }).to_vec(),
+        )
+    }
+}
+
+/// Why a word is no condition rule.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "takes condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown"
+)]
+pub struct BadConditionRule;
+
+impl FromStr for ConditionRule {
+    type Err = BadConditionRule;
+
+    fn from_str(word: &str) -> Result<Self, BadConditionRule> {
+        let (kind, status) = word.split_once('=').unwrap_or((word, "True"));
+        let status = match status {
+            "True" => ConditionStatus::True,
+            "False" => ConditionStatus::False,
+            "Unknown" => ConditionStatus::Unknown,
+            _ => return Err(BadConditionRule),
+        };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        if kind.is_empty() || !kind.chars().all(allowed) {
+            return Err(BadConditionRule);
+        }
+        Ok(Self { kind: kind.to_owned(), status })
+    }
+}
+
+impl FromStr for ConditionRules {
+    type Err = BadConditionRule;
+
+    fn from_str(list: &str) -> Result<Self, BadConditionRule> {
+        list.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for ConditionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            ConditionStatus::True => f.write_str(&self.kind),
+            status => write!(f, "{}={status}", self.kind),
+        }
+    }
+}
+
+impl fmt::Display for ConditionRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    }
+}

@@ -1,0 +1,83 @@
+//! `--drain-on`: values, effects and conditions as clusters give them, by the real agent.
+
+use nodegate_testbed::{Agent, Cluster, NODE};
+
+const SIGNALS: &str = "--drain-on=label:maintenance=planned,taint:example.com/out=disk:NoExecute,\
+                       condition:DrainInProgress,condition:Healthy=False";
+
+fn drains(agent: &Agent, reason: &str) {
+    agent.wait_reason(reason);
+    assert_eq!(agent.get("/health?drain=404").status, 404, "it is draining, not broken");
+}
+
+#[test]
+fn a_label_drains_by_its_value() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[SIGNALS]);
+    let label = |value: Option<&str>| assert!(cluster.sim.label(NODE, "maintenance", value));
+    label(Some("planned"));
+    drains(&agent, "Label:maintenance");
+    // A tool that sets a label and can't take it away.
+    label(Some("done"));
+    agent.wait_ready();
+    label(Some("planned"));
+    drains(&agent, "Label:maintenance");
+    label(None);
+    agent.wait_ready();
+}
+
+#[test]
+fn a_taint_drains_by_its_value_and_effect() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[SIGNALS]);
+    let (sim, key) = (&cluster.sim, "example.com/out");
+    for (value, effect) in [("disk", "NoSchedule"), ("memory", "NoExecute")] {
+        sim.taint(NODE, key, value, effect);
+        // Something that is seen, so that what came before it has been seen as well.
+        sim.set_condition(NODE, "DrainInProgress", "True", "KubectlDrain");
+        drains(&agent, "Condition:DrainInProgress");
+        sim.set_condition(NODE, "DrainInProgress", "False", "KubectlDrain");
+        agent.wait_ready();
+        sim.untaint(NODE, key);
+    }
+    sim.taint(NODE, key, "disk", "NoExecute");
+    drains(&agent, "Taint:example.com/out");
+    sim.untaint(NODE, key);
+    agent.wait_ready();
+}
+
+#[test]
+fn a_condition_drains_by_its_status_and_not_ready_beats_it() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[SIGNALS]);
+    let condition = |kind: &str, status: &str| cluster.sim.set_condition(NODE, kind, status, "Because");
+    condition("Healthy", "Unknown");
+    condition("DrainInProgress", "True");
+    drains(&agent, "Condition:DrainInProgress");
+    cluster.sim.set_ready(NODE, "False", "KubeletNotReady");
+    agent.wait_reason("KubeletNotReady");
+    assert_eq!(agent.get("/health?drain=404").status, 503);
+    cluster.sim.set_ready(NODE, "True", "KubeletReady");
+    drains(&agent, "Condition:DrainInProgress");
+    condition("Healthy", "False");
+    cluster.sim.remove_condition(NODE, "DrainInProgress");
+    drains(&agent, "Condition:Healthy=False");
+    condition("Healthy", "True");
+    agent.wait_ready();
+}
+
+/// Whoever may read the status need not read what is written in labels.
+#[test]
+fn of_labels_and_taints_the_status_tells_the_keys_and_what_a_signal_depends_on() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[SIGNALS]);
+    cluster.sim.label(NODE, "team", Some("secret-project"));
+    cluster.sim.taint(NODE, "dedicated", "secret-project", "NoSchedule");
+    cluster.sim.label(NODE, "maintenance", Some("planned"));
+    drains(&agent, "Label:maintenance");
+    let status = agent.get("/status.json");
+    let facts = status.json()["facts"].clone();
+    let has = |list: &str, text: &str| facts[list].as_array().unwrap().iter().any(|found| found == text);
+    assert!(has("labels", "maintenance=planned") && has("labels", "team") && has("taints", "dedicated"));
+    assert!(!status.body.contains("secret-project") && !agent.get("/").body.contains("secret-project"));
+}
