@@ -86,7 +86,7 @@ fn what_is_heard_beats_what_was_taken_over() {
 #[test]
 fn who_knows_nothing_hands_nothing_on() {
     let blank = Story::begin(Policy::default(), &["node_ready"]);
-    assert!(!Memory::of(&blank.board, at(1)).knows_something());
+    assert!(!blank.board.memory(at(1)).knows_something());
     assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
     let gone = Story::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
@@ -101,7 +101,7 @@ fn who_knows_nothing_hands_nothing_on() {
 
 /// As it is written to a file.
 fn written() -> Value {
-    serde_json::to_value(Memory::of(&predecessor().board, at(61)).written_at(wall(0))).unwrap()
+    serde_json::to_value(predecessor().board.memory(at(61)).written_at(wall(0))).unwrap()
 }
 
 fn read(value: &Value, second: u64) -> Result<Option<LastFacts>, Unusable> {
@@ -197,7 +197,7 @@ fn services_are_taken_over_by_their_names() {
     before.prove(at(0));
     before.set_service(0, &ServiceFacts { local_endpoints: 0 }, at(0), WALL);
     before.set_service(1, &ServiceFacts { local_endpoints: 2 }, at(0), WALL);
-    let json = serde_json::to_vec(&Memory::of(&before, at(1))).unwrap();
+    let json = serde_json::to_vec(&before.memory(at(1))).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(
         Memory::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
