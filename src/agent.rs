@@ -58,15 +58,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let runner = Arc::new(Runner::start(&local_checks, &board, timeline, background.handle()));
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
-    let mut app = App::new(AppParts {
-        board: board.clone(),
-        timeline,
-        liveness: liveness.clone(),
-        activator: Arc::new(Activator(runner)),
-        metrics,
-        version: env!("CARGO_PKG_VERSION"),
-        revision: option_env!("NODEGATE_REVISION"),
-    });
+    let mut app = app(&board, timeline, &liveness, runner, metrics);
     watch_metrics.register(app.registry_mut(), board.clone(), timeline);
 
     let (startup, started) = watch::channel(Startup::Connecting);
@@ -98,6 +90,25 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
             memory::record(file, board.clone(), timeline, flips).map_err(starting("recorder"))?;
         }
         answer(app, &board, timeline, settings.ports, opened, shutdown).await
+    })
+}
+
+/// What answers.
+fn app(
+    board: &Arc<Board>,
+    timeline: Timeline,
+    liveness: &Arc<Liveness>,
+    runner: Arc<Runner>,
+    metrics: Arc<Metrics>,
+) -> App {
+    App::new(AppParts {
+        board: board.clone(),
+        timeline,
+        liveness: liveness.clone(),
+        activator: Arc::new(Activator(runner)),
+        metrics,
+        version: env!("CARGO_PKG_VERSION"),
+        revision: option_env!("NODEGATE_REVISION"),
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn record(
     let mut recorder = Recorder { file, written: None, failing: false };
     thread::Builder::new().name("recorder".to_owned()).spawn(move || {
         loop {
-            let memory = Memory::of(&board, timeline.at(nodegate_clock::now()));
+            let memory = board.memory(timeline.at(nodegate_clock::now()));
             if recorder.record(memory.written_at(nodegate_clock::wall())) {
                 thread::sleep(PAUSE);
             }
@@ -95,8 +95,7 @@ mod tests {
         let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         let file = StateFile::in_directory(directory.path());
         let mut recorder = Recorder { file: file.clone(), written: None, failing: false };
-        let mut writes =
-            |second: u64| recorder.record(Memory::of(&board, at(second)).written_at(wall(second)));
+        let mut writes = |second: u64| recorder.record(board.memory(at(second)).written_at(wall(second)));
         assert!(!writes(1), "nothing is known");
         board.set_node(Node::Absent, at(1), wall(1));
         assert!(!writes(1), "nor proved");

@@ -1,9 +1,7 @@
 //! What an agent hands on to the one after it, as data: that one reads it in `/status.json`, or in a file.
 
 use crate::age::Age;
-use crate::board::Board;
 use crate::facts::{Node, NodeFacts};
-use crate::moment::Moment;
 use crate::reason::clean;
 use crate::service::{ServiceFacts, ServiceName};
 use serde::{Deserialize, Serialize};
@@ -86,17 +84,21 @@ pub enum Unusable {
 }
 
 impl Memory {
-    /// What a board knows now.
-    pub fn of(board: &Board, now: Moment) -> Self {
-        let state = &board.published().state;
+    /// What is known of a node, and how long ago that was proved.
+    pub(crate) fn new(
+        name: Option<&str>,
+        node: &Node,
+        age: Option<Duration>,
+        services: Vec<ServiceStatus>,
+    ) -> Self {
         Self {
             written_at_unix_ms: None,
-            node: board.node_name().map(str::to_owned),
+            node: name.map(str::to_owned),
             facts_format: FACTS_FORMAT,
-            cache: CacheAge { age_ms: board.freshness(now).age.map(millis) },
-            node_exists: state.node.exists(),
-            facts: state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
-            services: board.services_known(),
+            cache: CacheAge { age_ms: age.map(millis) },
+            node_exists: node.exists(),
+            facts: node.facts().cloned(),
+            services,
         }
     }
 

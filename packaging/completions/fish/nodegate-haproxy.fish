@@ -35,6 +35,8 @@ complete -c nodegate-haproxy -l log-format -d 'How log lines look on stderr: tex
 json\t''"
 complete -c nodegate-haproxy -l log -d 'What is logged: a level (error, warn, info, debug, trace, off), or target=level,…' -r -f
 complete -c nodegate-haproxy -l print -d 'Render once to stdout and end; nothing is written or reloaded'
+complete -c nodegate-haproxy -l diff -d 'Show what would change in the --config file, as diff -u does, and end; nothing is printed if nothing would'
+complete -c nodegate-haproxy -l explain -d 'Show which Service is published on which port, which is not and why, and the nodes; and end'
 complete -c nodegate-haproxy -l once -d 'Apply once and end'
 complete -c nodegate-haproxy -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodegate-haproxy -s V -l version -d 'Print version'

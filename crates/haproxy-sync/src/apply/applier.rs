@@ -9,6 +9,7 @@ use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
 use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::guard::removal;
+use crate::plan::names;
 use crate::plan::render::{RenderError, Template, own_part, render};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,6 +100,34 @@ pub struct Applier {
     lingering: BTreeSet<String>,
     /// What could not be done lately, beyond what the plan knows.
     problems: Vec<Problem>,
+    file: FileMemory,
+    lacks_sections: bool,
+}
+
+/// What we know of the file's content, by its hash.
+#[derive(Debug, Default)]
+struct FileMemory {
+    /// What it holds, if nobody else has written it.
+    held: Option<String>,
+    /// What was rendered last, and what is in effect.
+    rendered: Option<String>,
+    in_effect: Option<String>,
+    /// Somebody else has written it, and that may have been loaded.
+    foreign: bool,
+    foreign_changes: u64,
+}
+
+impl FileMemory {
+    /// Looks at what it holds now; true if that is not what we wrote.
+    fn look(&mut self, bytes: Option<&[u8]>) -> bool {
+        let now = names::hash(bytes.unwrap_or_default());
+        let changed = self.held.replace(now.clone()).is_some_and(|held| held != now);
+        if changed {
+            self.foreign = true;
+            self.foreign_changes += 1;
+        }
+        changed
+    }
 }
 
 /// What a file was written for.
@@ -120,7 +149,8 @@ impl Applier {
     /// Knows nothing of HAProxy yet.
     pub fn new(tools: Tools) -> Self {
         let (undeleted, lingering, problems) = (Vec::new(), BTreeSet::new(), Vec::new());
-        Self { tools, live: None, generation: 0, undeleted, lingering, problems }
+        let file = FileMemory::default();
+        Self { tools, live: None, generation: 0, undeleted, lingering, problems, file, lacks_sections: false }
     }
 
     /// The structure in effect, if it is known.
@@ -133,11 +163,25 @@ impl Applier {
         &self.problems
     }
 
+    /// The hash of the configuration in effect, as far as is known.
+    pub fn in_effect(&self) -> Option<&str> {
+        self.file.in_effect.as_deref()
+    }
+
+    /// How often another program has changed the configuration.
+    pub fn foreign_changes(&self) -> u64 {
+        self.file.foreign_changes
+    }
+
     /// Brings HAProxy to what is desired, or leaves everything as it was.
     pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
         let tools = self.tools.clone();
         let template = tools.read_template()?;
+        self.tell_of(&template);
         let old = tools.file.read()?;
+        if self.file.look(old.as_deref()) {
+            tracing::warn!(file = %tools.file.path().display(), "another program has changed the configuration: putting it right");
+        }
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         // Later on it is the guard of the facts that watches over this.
         if self.generation == 0
@@ -146,7 +190,7 @@ impl Applier {
             return Err(ApplyError::Removal { gone, all });
         }
         // What was written and never loaded is in nobody's effect, however much it is what is desired.
-        let force = reload.wanted || tools.file.is_unloaded();
+        let force = reload.wanted || tools.file.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
         if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired)) {
             return Ok(Applied::Unchanged);
@@ -155,6 +199,7 @@ impl Applier {
         self.problems = tools.leave_out(&template, &mut desired, &old_text);
         let check = tools.check().await;
         let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
+        self.file.rendered = Some(names::hash(&text));
         let same_bytes = old.as_deref() == Some(text.as_bytes());
         drop(old);
         let distance = self.distance(&desired, &template, same_bytes);
@@ -176,13 +221,27 @@ impl Applier {
         self.load(distance, previous, next, reload.allowed).await
     }
 
+    /// Once for each template without the generated sections, what that costs.
+    fn tell_of(&mut self, template: &Template) {
+        let lacks = !template.has_our_sections();
+        if lacks && !std::mem::replace(&mut self.lacks_sections, lacks) {
+            tracing::info!(
+                "the template does not include \"sections\": each server is told its state by itself, and a node that \
+                 comes or goes is a reload"
+            );
+        }
+        self.lacks_sections = lacks;
+    }
+
     /// Puts a new version in place, marked as not loaded.
-    async fn write(&self, text: String) -> Result<Previous, ApplyError> {
+    async fn write(&mut self, text: String) -> Result<Previous, ApplyError> {
         let Tools { file, haproxy, before, .. } = &self.tools;
         let candidate = file.prepare(text.into_bytes()).await?;
         validate(haproxy, before, candidate.path()).await?;
         file.set_unloaded()?;
-        Ok(candidate.commit().await?)
+        let previous = candidate.commit().await?;
+        self.file.held.clone_from(&self.file.rendered);
+        Ok(previous)
     }
 
     /// Brings HAProxy to what the file holds now, by the least that it takes.
@@ -202,6 +261,7 @@ impl Applier {
                     return self.reload(previous, next).await;
                 }
                 Err(_) => {
+                    self.file.held = None;
                     restore(previous).await?;
                     return Ok(Applied::Postponed);
                 }
@@ -295,6 +355,7 @@ impl Applier {
                 Ok(Applied::NotRunning)
             }
             Err(error) => {
+                self.file.held = None;
                 restore(previous).await?;
                 Err(error.into())
             }
@@ -302,10 +363,12 @@ impl Applier {
     }
 
     fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
+        self.file.in_effect.clone_from(&self.file.rendered);
         let (dynamic, loaded) = match self.live.take() {
             Some((layout, _)) if !new_process => (layout.dynamic, layout.loaded),
             _ => {
                 self.generation += 1;
+                self.file.foreign = false;
                 self.undeleted.clear();
                 self.lingering.clear();
                 let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));

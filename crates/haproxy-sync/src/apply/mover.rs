@@ -138,7 +138,7 @@ impl Mover {
         if target.local && before == Some(ServerState::Maint) && state == ServerState::Ready {
             words.push(format!("set server {path} health down"));
         }
-        if target.agent_check && self.check.agent_port.is_some() {
+        if self.has_agent_check(target) {
             match state {
                 ServerState::Ready => words.push(format!("enable agent {path}")),
                 ServerState::Drain | ServerState::Maint => words.insert(0, format!("disable agent {path}")),
@@ -180,10 +180,17 @@ impl Mover {
         Ok(missing)
     }
 
+    /// Whether an agent is asked of this server. What a template of the operator's gives its servers is not known, but
+    /// HAProxy says it.
+    fn has_agent_check(&self, target: &Target) -> bool {
+        let line = self.live.get(&(target.backend.clone(), target.server.clone()));
+        target.agent_check && self.check.agent_port.is_some() && line.is_none_or(|line| line.has_agent_check)
+    }
+
     /// What we must have said to a server that is in this state; none if it has to be said again. An agent is asked only
     /// while our word is "ready", so what is drained while its agent is asked was drained by the agent.
     fn word_behind(&self, target: &Target, line: &ServerLine) -> Option<ServerState> {
-        match (target.agent_check && self.check.agent_port.is_some(), line.agent_check, line.state) {
+        match (self.has_agent_check(target), line.agent_check, line.state) {
             (true, true, ServerState::Ready | ServerState::Drain) => Some(ServerState::Ready),
             (true, true, ServerState::Maint) | (true, false, ServerState::Ready) => None,
             (_, _, state) => Some(state),

@@ -19,6 +19,7 @@ const AGENT_ASKED: &str = "22";
 const AGENT_NOT_ASKED: &str = "18";
 const FORCED_MAINT: u32 = 0x01;
 const FORCED_DRAIN: u32 = 0x08;
+const AGENT_CONFIGURED: u32 = 0x02;
 const AGENT_ENABLED: u32 = 0x04;
 const ADMIN_COLUMN: usize = 6;
 const AGENT_COLUMN: usize = 14;
@@ -33,6 +34,8 @@ pub struct ServerLine {
     pub state: ServerState,
     /// Whether its agent is asked.
     pub agent_check: bool,
+    /// Whether it has one.
+    pub has_agent_check: bool,
     columns: Vec<String>,
 }
 
@@ -62,9 +65,10 @@ fn parse_line(line: &str) -> Option<((String, String), ServerLine)> {
         admin if admin & FORCED_DRAIN != 0 => ServerState::Drain,
         _ => ServerState::Ready,
     };
-    let agent_check = number(AGENT_COLUMN)? & AGENT_ENABLED != 0;
+    let agent = number(AGENT_COLUMN)?;
+    let (agent_check, has_agent_check) = (agent & AGENT_ENABLED != 0, agent & AGENT_CONFIGURED != 0);
     let key = (columns.get(1)?.clone(), columns.get(3)?.clone());
-    Some((key, ServerLine { state, agent_check, columns }))
+    Some((key, ServerLine { state, agent_check, has_agent_check, columns }))
 }
 
 /// The file for these states: what HAProxy's checks and agents found last, with the state that we want each server to

@@ -2,6 +2,7 @@
 
 pub mod annotation;
 pub mod desired;
+pub mod explain;
 pub mod facts;
 pub mod guard;
 pub mod last_resort;

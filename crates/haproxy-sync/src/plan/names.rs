@@ -31,9 +31,9 @@ pub fn any_node(kind: &str) -> String {
 }
 
 /// A text as a word of its own, the same on every machine (FNV-1a of 64 bits).
-pub fn hash(text: &str) -> String {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+pub fn hash(text: impl AsRef<[u8]>) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.as_ref().iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 /// The name of the frontend that leads there. No port ends like this, so it is no backend's.

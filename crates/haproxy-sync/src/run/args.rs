@@ -64,15 +64,18 @@ ENVIRONMENT
 
 EXAMPLES
   nodegate-haproxy --print                                            # what would be written, to stdout
+  nodegate-haproxy --diff                                             # what would change in the file
+  nodegate-haproxy --explain                                          # who is published where, who is not and why
   nodegate-haproxy --master-socket /run/haproxy-master.sock           # states and reloads through one socket
   nodegate-haproxy --template /etc/haproxy/haproxy.cfg.TEMPLATE       # below a head of your own
   nodegate-haproxy --once --reload-command 'systemctl reload haproxy' # for cron
 
 EXIT CODES
   0  done, or ended by SIGTERM or SIGINT
-  1  could not start, or --once or --print could not do their work
+  1  could not start, or --once, --print, --diff or --explain could not do their work
   2  a setting is wrong; every wrong one is named on a line of its own"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag, and one at a time")]
 pub(crate) struct Args {
     /// The configuration that HAProxy reads; it is replaced as a whole
     #[arg(
@@ -217,8 +220,16 @@ pub(crate) struct Args {
     pub(crate) listen: std::option::Option<SocketAddr>,
 
     /// Render once to stdout and end; nothing is written or reloaded
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long, conflicts_with_all = ["once", "diff", "explain"])]
     pub(crate) print: bool,
+
+    /// Show what would change in the --config file, as diff -u does, and end; nothing is printed if nothing would
+    #[arg(long, conflicts_with_all = ["once", "explain"])]
+    pub(crate) diff: bool,
+
+    /// Show which Service is published on which port, which is not and why, and the nodes; and end
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) explain: bool,
 
     /// Apply once and end
     #[arg(long)]

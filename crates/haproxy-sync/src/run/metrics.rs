@@ -2,6 +2,7 @@
 
 use crate::apply::applier::Applied;
 use crate::plan::desired::{Desired, Problem, ServerState};
+use crate::plan::facts::Facts;
 use crate::plan::guard::Held;
 use crate::watch::counts::Counts;
 use crate::watch::life::Life;
@@ -20,6 +21,19 @@ struct Kind {
     kind: &'static str,
 }
 
+/// A node without new traffic; there are as many of these series as such nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeOut {
+    node: String,
+    state: &'static str,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Loaded {
+    hash: String,
+}
+
 /// All counters and gauges.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -34,6 +48,9 @@ pub struct Metrics {
     causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
+    nodes_out: Family<NodeOut, Gauge>,
+    loaded: Family<Loaded, Gauge>,
+    foreign_changes: Counter,
 }
 
 impl Metrics {
@@ -59,6 +76,12 @@ impl Metrics {
         );
         all.register("held", "Objects that vanished and are kept (--max-removal)", self.held.clone());
         all.register("pending", "1 while a newer configuration waits to take effect", self.pending.clone());
+        let help = "1 for each node that gets no new traffic, with the reason";
+        all.register("node_out", help, self.nodes_out.clone());
+        let help = "1, with a hash of the configuration in effect: both of a pair have the same";
+        all.register("loaded", help, self.loaded.clone());
+        let help = "Times that another program had changed the configuration";
+        all.register("foreign_changes", help, self.foreign_changes.clone());
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         all.register("build", "What this program was built from", Info::new(version));
         all.register_collector(Box::new(Freshness(life)));
@@ -90,7 +113,25 @@ impl Metrics {
         self.pending.set(pending.into());
     }
 
-    pub(crate) fn planned(&self, desired: &Desired, held: Held) {
+    /// A configuration is in effect, and so often another program has changed its file.
+    pub(crate) fn loaded(&self, hash: Option<&str>) {
+        self.loaded.clear();
+        if let Some(hash) = hash {
+            self.loaded.get_or_create(&Loaded { hash: hash.to_owned() }).set(1);
+        }
+    }
+
+    pub(crate) fn foreign_changes(&self, count: u64) {
+        self.foreign_changes.inc_by(count.saturating_sub(self.foreign_changes.get()));
+    }
+
+    pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, held: Held) {
+        self.nodes_out.clear();
+        for node in desired.nodes.iter().filter(|node| node.state != ServerState::Ready) {
+            let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
+            let (node, state, reason) = (node.name.clone(), node.state.word(), reason.unwrap_or_default());
+            self.nodes_out.get_or_create(&NodeOut { node, state, reason }).set(1);
+        }
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         for state in [ServerState::Ready, ServerState::Drain, ServerState::Maint] {
             let number = desired.nodes.iter().filter(|node| node.state == state).count();

@@ -1,9 +1,11 @@
 //! The program: arguments, wiring and signals.
 
 mod args;
+mod diff;
 pub mod health;
 pub mod http;
 pub mod metrics;
+mod node_log;
 pub mod once;
 mod report;
 mod settings;
@@ -27,9 +29,16 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// What is done with a setup.
 enum Work {
-    Print,
+    Show(Show),
     Once,
     Run { listen: Option<SocketAddr> },
+}
+
+/// What is only shown.
+enum Show {
+    Configuration,
+    Difference,
+    Explanation,
 }
 
 /// The parser of the command line, for man pages and documents.
@@ -46,7 +55,9 @@ pub fn main() -> ExitCode {
 fn start() -> Result<(), ExitCode> {
     let (args, mut wrong) = read::<Args>(BAD_SETTING)?;
     let work = match &args {
-        Args { print: true, .. } => Work::Print,
+        Args { print: true, .. } => Work::Show(Show::Configuration),
+        Args { diff: true, .. } => Work::Show(Show::Difference),
+        Args { explain: true, .. } => Work::Show(Show::Explanation),
         Args { once: true, .. } => Work::Once,
         Args { listen, .. } => Work::Run { listen: *listen },
     };
@@ -97,15 +108,19 @@ async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
         return Err(ProgramError::TooOld(version, haproxy.display().to_string()));
     }
     let _writer = match work {
-        Work::Print => None,
+        Work::Show(_) => None,
         Work::Once | Work::Run { .. } => {
             let states = setup.tools.state_file.clone().map(ConfigFile::new);
             Some(Writer::of(&setup.tools.file, states.as_slice())?)
         }
     };
     let listener = match work {
-        Work::Print => {
-            let text = once::print(&setup).await?;
+        Work::Show(what) => {
+            let text = match what {
+                Show::Configuration => once::print(&setup).await?,
+                Show::Difference => once::diff(&setup).await?,
+                Show::Explanation => once::explain(&setup).await?,
+            };
             return std::io::stdout().write_all(text.as_bytes()).map_err(ProgramError::Write);
         }
         Work::Once => return Ok(once::once(&setup).await?),

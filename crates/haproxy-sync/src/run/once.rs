@@ -2,10 +2,13 @@
 
 use crate::apply::applier::{Applier, ApplyError, Reload};
 use crate::apply::layout::Layout;
-use crate::plan::desired::{Desired, Problem};
+use crate::plan::desired::{Desired, Problem, Unpublished};
+use crate::plan::explain;
+use crate::plan::facts::Facts;
 use crate::plan::guard::Held;
 use crate::plan::planner::plan;
 use crate::plan::render::render;
+use crate::run::diff::unified;
 use crate::run::metrics::Metrics;
 use crate::run::report::Reported;
 use crate::run::shared::Setup;
@@ -35,7 +38,7 @@ pub enum RunError {
 }
 
 /// The plan for what there is now.
-async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
+async fn plan_once(setup: &Setup) -> Result<(Desired, Facts), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
     let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
@@ -47,7 +50,7 @@ async fn plan_once(setup: &Setup) -> Result<Desired, RunError> {
         },
         () = watching => return Err(RunError::NoFacts),
     };
-    Ok(plan(&facts, &setup.tools.policy))
+    Ok((plan(&facts, &setup.tools.policy), facts))
 }
 
 fn report(problems: &[Problem]) {
@@ -56,7 +59,7 @@ fn report(problems: &[Problem]) {
 
 /// Applies what there is now, and ends.
 pub async fn once(setup: &Setup) -> Result<(), RunError> {
-    let desired = plan_once(setup).await?;
+    let (desired, _) = plan_once(setup).await?;
     report(&desired.problems);
     let tools = &setup.tools;
     let (mut mover, metrics) = (new_mover(tools), Metrics::default());
@@ -73,14 +76,45 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Renders what would be written now.
-pub async fn print(setup: &Setup) -> Result<String, RunError> {
-    let mut desired = plan_once(setup).await?;
+/// What would be written now, and what is there.
+struct Wanted {
+    old: String,
+    new: String,
+}
+
+async fn wanted(setup: &Setup) -> Result<Wanted, RunError> {
+    let (mut desired, _) = plan_once(setup).await?;
     let tools = &setup.tools;
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
-    tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old));
+    let old = String::from_utf8_lossy(&old).into_owned();
+    tools.leave_out(&template, &mut desired, &old);
     report(&desired.problems);
     let (check, state_file) = (tools.check().await, tools.state_file_name());
-    Ok(render(&template, &desired, &check, state_file.as_deref()).map_err(ApplyError::from)?)
+    let new = render(&template, &desired, &check, state_file.as_deref()).map_err(ApplyError::from)?;
+    Ok(Wanted { old, new })
+}
+
+/// Renders what would be written now.
+pub async fn print(setup: &Setup) -> Result<String, RunError> {
+    Ok(wanted(setup).await?.new)
+}
+
+/// What would change in the file; empty if nothing would.
+pub async fn diff(setup: &Setup) -> Result<String, RunError> {
+    let Wanted { old, new } = wanted(setup).await?;
+    Ok(unified(&setup.tools.file.path().display().to_string(), &old, &new))
+}
+
+/// Who is published where, who is not and why, and the nodes.
+pub async fn explain(setup: &Setup) -> Result<String, RunError> {
+    let (mut desired, facts) = plan_once(setup).await?;
+    let tools = &setup.tools;
+    let template = tools.read_template().map_err(ApplyError::from)?;
+    let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
+    for problem in tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old)) {
+        desired.unpublished.push(Unpublished { service: problem.about, port: None, why: problem.text });
+    }
+    desired.unpublished.sort();
+    Ok(explain::explain(&desired, &facts))
 }

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Gives the arguments meaning, and notes what is wrong with them beside others.
 pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
-    // Nothing is written by --print.
-    if !args.print {
+    // Nothing is written by those that only show.
+    if !(args.print || args.diff || args.explain) {
         wrong.sound("config", args.config.display(), in_a_directory(&args.config));
     }
     let state_file = match args.state_file.as_deref() {

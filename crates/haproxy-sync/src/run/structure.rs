@@ -124,6 +124,7 @@ impl StructureTask {
                 self.retry.failed(error.to_string());
             }
         }
+        metrics.foreign_changes(self.applier.foreign_changes());
         metrics.left_out(self.applier.problems());
         self.left_out.report(self.applier.problems(), Held::default());
     }
@@ -142,6 +143,7 @@ impl StructureTask {
         let running = applied != Applied::NotRunning;
         metrics.pending(!running);
         if running {
+            metrics.loaded(self.applier.in_effect());
             health.applied();
         }
         let now = self.applier.layout();

@@ -5,6 +5,7 @@ use crate::plan::planner::plan;
 use crate::run::health::Health;
 use crate::run::http::{Pages, serve};
 use crate::run::metrics::Metrics;
+use crate::run::node_log::NodeLog;
 use crate::run::report::{Outage, Reported};
 use crate::run::shared::{Setup, Shared};
 use crate::run::{states, structure};
@@ -21,6 +22,13 @@ use tokio::sync::{Notify, mpsc};
 
 /// Runs until `shutdown` resolves.
 pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Future<Output = ()>) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = %setup.tools.file.path().display(),
+        template = ?setup.tools.template,
+        listen = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(tracing::field::display),
+        "started"
+    );
     let lists = setup.scope.lists();
     let life = Life::new(&lists);
     let metrics = Arc::new(Metrics::default());
@@ -41,7 +49,7 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     tasks.spawn(plan_each_change(shared.clone(), (observed.clone(), observations), lists, life.clone()));
     tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
     tokio::select! {
-        () = shutdown => {}
+        () = shutdown => tracing::info!("ended; HAProxy goes on with its last configuration"),
         // None of them ends by itself.
         ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
     }
@@ -59,6 +67,7 @@ async fn plan_each_change(
     let mut guard = Guard::new(policy.max_removal);
     let mut reported = Reported::default();
     let mut outage = Outage::default();
+    let mut node_log = NodeLog::default();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
@@ -80,7 +89,8 @@ async fn plan_each_change(
         });
         let desired = plan(&facts, policy);
         reported.report(&desired.problems, held);
-        shared.metrics.planned(&desired, held);
+        node_log.tell(&desired, &facts);
+        shared.metrics.planned(&desired, &facts, held);
         shared.desired.send_replace(Some(Arc::new(desired)));
     }
 }

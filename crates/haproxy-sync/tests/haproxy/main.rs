@@ -17,10 +17,13 @@ mod lab;
 mod last_resort;
 mod mover;
 mod moves;
+mod operators;
+mod pair;
 mod plan;
 mod reloads;
 mod returning;
 mod scale;
+mod servers;
 mod services;
 mod settings;
 mod structure;
@@ -58,6 +61,8 @@ async fn table() {
     table.row(last_resort::the_least_bad_nodes()).await;
     table.row(last_resort::joined_nodes()).await;
     table.row(last_resort::local_service()).await;
+    table.row(operators::foreign_change()).await;
+    table.row(operators::copied_sections()).await;
     table.row(services::source_ranges()).await;
     table.row(services::class()).await;
     table.row(services::session_affinity()).await;
@@ -69,6 +74,7 @@ async fn table() {
     table.row(returning::cordoned_at_a_reload()).await;
     table.row(returning::joins_cordoned()).await;
     table.row(returning::local_service_moves()).await;
+    table.row(returning::made_again()).await;
     table.row(returning::states_without_ports()).await;
     table.row(returning::another_check_port()).await;
     table.row(returning::operators_state_file()).await;
@@ -90,6 +96,8 @@ async fn table() {
     table.row(faults::frozen_master()).await;
     table.row(faults::api_outage()).await;
     table.row(scale::memory()).await;
+    let pair = tokio::task::spawn_blocking(pair::upgraded);
+    table.rows(async { pair.await.unwrap() }).await;
     table.rows(scale::scale(500, 200)).await;
     assert_eq!(table.failed, 0, "rows without a result: see above for why");
 }

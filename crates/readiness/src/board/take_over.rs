@@ -2,7 +2,7 @@
 
 use super::Board;
 use crate::facts::Node;
-use crate::memory::{LastFacts, ServiceStatus};
+use crate::memory::{LastFacts, Memory, ServiceStatus};
 use crate::moment::Moment;
 use std::time::{Duration, SystemTime};
 
@@ -44,6 +44,12 @@ impl Board {
     /// Whether all that is known is what was taken over.
     pub fn has_only_taken_over(&self) -> bool {
         self.last_proof().is_none() && self.taken_over.get().is_some()
+    }
+
+    /// What is known now, to be handed on.
+    pub fn memory(&self, now: Moment) -> Memory {
+        let age = self.freshness(now).age;
+        Memory::new(self.node_name(), &self.published.load().state.node, age, self.services_known())
     }
 
     /// What is known of the watched Services.

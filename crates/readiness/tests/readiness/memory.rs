@@ -3,7 +3,7 @@
 use crate::board::{Story, at, node};
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{LastFacts, Memory, Node, OnStale, Policy, ServiceFacts};
+use nodegate_readiness::{LastFacts, Memory, Node, NodeFacts, OnStale, Policy, ServiceFacts, Taint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -86,7 +86,7 @@ fn what_is_heard_beats_what_was_taken_over() {
 #[test]
 fn who_knows_nothing_hands_nothing_on() {
     let blank = Story::begin(Policy::default(), &["node_ready"]);
-    assert!(!Memory::of(&blank.board, at(1)).knows_something());
+    assert!(!blank.board.memory(at(1)).knows_something());
     assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
     let gone = Story::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
@@ -101,7 +101,7 @@ fn who_knows_nothing_hands_nothing_on() {
 
 /// As it is written to a file.
 fn written() -> Value {
-    serde_json::to_value(Memory::of(&predecessor().board, at(61)).written_at(wall(0))).unwrap()
+    serde_json::to_value(predecessor().board.memory(at(61)).written_at(wall(0))).unwrap()
 }
 
 fn read(value: &Value, second: u64) -> Result<Option<LastFacts>, Unusable> {
@@ -160,13 +160,25 @@ fn the_form_is_the_one_that_its_number_names() {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "unschedulable": true,
             "deleting": false,
-            "taints": [],
-            "labels": [],
+            "taints": ["example.com/down=soon:NoSchedule"],
+            "labels": ["example.com/pool=a", "example.com/spare"],
             "address_families": {"ipv4": false, "ipv6": false},
         },
     });
-    assert_eq!(written(), expected);
-    assert!(read(&expected, 0).unwrap().is_some());
+    let Node::Present(facts) = node(true) else { unreachable!() };
+    let words = |words: [&str; 3]| words.map(str::to_owned);
+    let [key, value, effect] = words(["example.com/down", "soon", "NoSchedule"]);
+    let [pool, a, spare] = words(["example.com/pool", "a", "example.com/spare"]);
+    let facts = NodeFacts {
+        taints: [Taint { key, value, effect }].into(),
+        labels: [(pool, a), (spare, String::new())].into(),
+        ..facts
+    };
+    let story = predecessor();
+    story.board.set_node(Node::Present(facts.clone()), at(1), WALL);
+    let written = serde_json::to_value(story.board.memory(at(61)).written_at(wall(0))).unwrap();
+    assert_eq!(written, expected);
+    assert_eq!(read(&expected, 0).unwrap().unwrap().node, Node::Present(facts));
 }
 
 proptest! {
@@ -197,7 +209,7 @@ fn services_are_taken_over_by_their_names() {
     before.prove(at(0));
     before.set_service(0, &ServiceFacts { local_endpoints: 0 }, at(0), WALL);
     before.set_service(1, &ServiceFacts { local_endpoints: 2 }, at(0), WALL);
-    let json = serde_json::to_vec(&Memory::of(&before, at(1))).unwrap();
+    let json = serde_json::to_vec(&before.memory(at(1))).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(
         Memory::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
