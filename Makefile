@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults lb-test haproxy-test haproxy-matrix prometheus-test simulate soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults checks-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,7 @@ tools: ## Install the programs that the tests need (Debian packages)
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	hack/mutants --check
 
 unit:
 	cargo test --workspace --locked
@@ -30,6 +31,12 @@ unit:
 faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took (two minutes)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
 	@cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
+
+checks-test: tools ## Each check beside what it looks at, in every state of it, as a table (five minutes; CHECKS=kubelet: one; WRITE=1 writes docs/checks.md)
+	@hack/build-kubernetes-node
+	@cargo build --quiet --locked --bin nodegate
+	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" \
+	  cargo test --quiet --locked --test agent -- --ignored --exact check_states::table --nocapture
 
 lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
 	@cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
@@ -57,6 +64,9 @@ prometheus-test: tools ## A real Prometheus: each query, alert and panel of the 
 simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
 	@cargo build --quiet --locked --profile quick -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/quick/simulate"
+
+mutants: ## Each protection taken out, and what catches it: tests and simulation, as a table (half an hour; MUTANTS="newer-counts …")
+	@hack/mutants $(MUTANTS)
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate

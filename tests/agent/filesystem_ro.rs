@@ -4,7 +4,7 @@
 //! don't.
 
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::Disks;
+use nodegate_testbed::host::disks::{Container, Disks};
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
     disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])
@@ -167,5 +167,44 @@ fn an_immutable_host_passes_until_its_var_stops() {
         keeps_passing(&agent);
         disks.run(ERROR_OF_VAR);
         fails(&agent, "FilesystemError: /var (ext4 /dev/loop");
+    }
+}
+
+/// Whatever the runtime makes a container's root of: an overlay shows it, a filesystem of its own does not.
+#[test]
+fn a_containers_own_root_is_not_taken_for_the_hosts() {
+    let checks = "--checks=filesystem_ro,disk_pressure";
+    let reason = "HostNotMounted: the host's / is not at --host-root=/";
+    let disks = Disks::start("ext4 rw e 256M");
+    for kind in [Container::OfItsOwn, Container::WithOthers] {
+        let agent = disks.agent_in_container(kind, "/e", &[checks]);
+        for check in ["filesystem_ro", "disk_pressure"] {
+            agent.wait_fails(check, reason);
+            agent.logs_once(&format!("local check fails check=\"{check}\""));
+        }
+    }
+    // Paths that are named have been mounted for the purpose.
+    let paths = ["--check=filesystem_ro:paths=/", "--check=disk_pressure:paths=/"];
+    let named = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, paths[0], paths[1]]);
+    named.wait_passes("filesystem_ro");
+    named.wait_passes("disk_pressure");
+}
+
+#[test]
+fn a_host_root_at_which_nothing_is_mounted_is_not_taken_for_the_hosts() {
+    let disks = Disks::start("ext4 rw e 256M; mkdir \"$ROOT/e/host\"");
+    let checks = "--checks=filesystem_ro,disk_pressure";
+    let agent = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, "--host-root=/host"]);
+    for check in ["filesystem_ro", "disk_pressure"] {
+        agent.wait_fails(check, "HostNotMounted: the host's / is not at --host-root=/host");
+    }
+}
+
+#[test]
+fn what_is_no_container_sees_its_own_root() {
+    let agent = Agent::alone(&["--checks=filesystem_ro,disk_pressure"]);
+    for check in ["filesystem_ro", "disk_pressure"] {
+        let body = agent.get(&format!("/health?check={check}")).body;
+        assert!(!body.contains("HostNotMounted"), "{body}");
     }
 }

@@ -14,7 +14,7 @@ fn healthy() -> Stub {
 }
 
 /// An agent on a node that was started so long ago, whatever this machine is.
-fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
+pub(crate) fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
     needs_root("a time namespace");
     let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
     let mut command = Command::new("unshare");
@@ -175,7 +175,7 @@ fn rise_and_fall_are_counted_in_runs() {
     assert!(stub.asked() >= before + 4, "risen after {} runs", stub.asked() - before);
 }
 
-const ELIGIBLE: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}"#;
+pub(crate) const ELIGIBLE: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}"#;
 
 #[test]
 fn kube_proxy_from_not_deployed_to_draining() {
@@ -204,7 +204,7 @@ fn kube_proxy_from_not_deployed_to_draining() {
     agent.wait_passes("kube_proxy");
 }
 
-const NOT_STARTED: &str =
+pub(crate) const NOT_STARTED: &str =
     "NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m";
 
 #[test]

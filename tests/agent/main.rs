@@ -11,6 +11,7 @@
 
 mod access;
 mod answers;
+mod check_states;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;

@@ -20,8 +20,9 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// Longest wait for the head of a response. A frozen API server accepts connections and never answers.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for the head of a response. A frozen API server accepts connections and never answers; one whose cache gets no
+/// changes any more waits for it for 3 s, and then gives a consistent list from etcd.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
@@ -315,5 +316,19 @@ mod tests {
         let counted: Vec<_> =
             books.0.lock().unwrap().iter().map(|answer| (answer.verb, answer.code)).collect();
         assert_eq!(counted, [("list", Some(200)), ("get", Some(200)), ("watch", None)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_waits_for_a_cache_that_stands_still_is_waited_for() {
+        let after = |seconds| {
+            let slow = move |_: Request<()>| async move {
+                tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+                Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
+            };
+            let service = ObservedService::new(tower::service_fn(slow), Books::default());
+            service.oneshot(ask("/api/v1/nodes?limit=500"))
+        };
+        assert!(after(3.1).await.is_ok());
+        assert!(after(4.1).await.is_err());
     }
 }

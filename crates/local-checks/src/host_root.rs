@@ -1,5 +1,6 @@
 //! Where the host's files are.
 
+use nodegate_readiness::Reason;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -37,6 +38,11 @@ impl HostRoot {
         } else {
             Err("takes a directory that begins with /, e.g. /host")
         }
+    }
+
+    /// Why a check of the host's own files does not pass where they are not.
+    pub(crate) fn not_mounted(&self) -> Reason {
+        Reason::new("HostNotMounted").detail(format_args!("the host's / is not at --host-root={self}"))
     }
 
     /// The directory itself.

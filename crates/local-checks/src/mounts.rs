@@ -25,11 +25,16 @@ pub(crate) struct MountTable {
     root: PathBuf,
 }
 
+const OF_FIRST_PROCESS: &str = "/proc/1/mountinfo";
+const OF_OWN: &str = "/proc/self/mountinfo";
+
 /// One mount, as one line of `/proc/<pid>/mountinfo` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount<'a> {
     pub(crate) id: u32,
     pub(crate) device: Device,
+    /// Which directory of its filesystem is mounted.
+    directory: &'a [u8],
     /// Where on the host it is.
     pub(crate) point: Cow<'a, Path>,
     /// The options of this mount alone; others of the same filesystem have their own.
@@ -56,13 +61,34 @@ impl MountTable {
     /// what a container sees through a mount of its own, which is read-only for reasons of its own. Otherwise of this
     /// process, in which the host's mounts are below the root.
     pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
-        let (file, root) = match File::open(host.join("/proc/1/mountinfo")) {
-            Ok(file) => (file, PathBuf::from("/")),
-            Err(_) => (File::open("/proc/self/mountinfo")?, host.as_path().to_owned()),
-        };
+        match File::open(host.join(OF_FIRST_PROCESS)) {
+            Ok(file) => Self::of_file(file, Path::new("/")),
+            Err(_) => Self::of_file(File::open(OF_OWN)?, host.as_path()),
+        }
+    }
+
+    fn of_file(file: File, root: &Path) -> io::Result<Self> {
         let mut text = Vec::new();
         file.take(MAX_TABLE).read_to_end(&mut text)?;
-        Ok(Self { text, root })
+        Ok(Self { text, root: root.to_owned() })
+    }
+
+    /// Whether the host's filesystems are where they should be, and not those of a container alone. Nothing would look
+    /// wrong there: a container's own root may be a disk that is healthy and has room.
+    pub(crate) fn is_of_host(&self, host: &HostRoot) -> bool {
+        if host.as_path() != Path::new("/") {
+            return self.mounts().next().is_some();
+        }
+        // A container's first process is the agent, or has another root than the agent's. Where its table can't be read,
+        // what was read is the agent's own, and nothing speaks against it.
+        let own = || File::open(OF_OWN).and_then(|file| Self::of_file(file, Path::new("/")));
+        std::process::id() != 1 && own().is_ok_and(|own| own.has_same_root(self))
+    }
+
+    fn has_same_root(&self, other: &Self) -> bool {
+        let root =
+            |table: &Self| table.holder(Path::new("/")).map(|mount| (mount.device, mount.directory.to_vec()));
+        root(self) == root(other)
     }
 
     /// All mounts below the host's root, in the order in which they cover each other. A line that makes no sense is
@@ -88,7 +114,7 @@ impl<'a> Mount<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = number(fields.next()?)?;
-        let (_parent, device, _root) = (fields.next()?, fields.next()?, fields.next()?);
+        let (_parent, device, directory) = (fields.next()?, fields.next()?, fields.next()?);
         let mut device = device.splitn(2, |byte| *byte == b':');
         let device = Device { major: number(device.next()?)?, minor: number(device.next()?)? };
         let (point, options) = (fields.next()?, fields.next()?);
@@ -97,6 +123,7 @@ impl<'a> Mount<'a> {
         Some(Self {
             id,
             device,
+            directory,
             point: unescape(point),
             options,
             kind,
@@ -229,6 +256,20 @@ nonsense
         let directory = tempfile::tempdir().unwrap();
         let host = HostRoot::new(directory.path()).unwrap();
         assert_eq!(MountTable::read(&host).unwrap().mounts().count(), 0);
+    }
+
+    #[test]
+    fn a_container_has_another_root_than_the_first_process() {
+        let table = |root: &str| {
+            MountTable::of(format!(
+                "1 0 {root} / rw - ext4 /dev/sda1 rw\n2 1 0:5 / /proc rw - proc proc rw\n"
+            ))
+        };
+        let host = table("8:1 /");
+        assert!(host.has_same_root(&table("8:1 /")));
+        for container in ["0:41 /", "8:1 /var/lib/containerd/snapshots/7/fs", "8:2 /"] {
+            assert!(!host.has_same_root(&table(container)), "{container}");
+        }
     }
 
     #[test]

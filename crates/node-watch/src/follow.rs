@@ -24,10 +24,12 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 const LASTING: Duration = Duration::from_secs(5);
 /// Seconds a watch lives before the server ends it and it is resumed. The range is as wide as it is so that agents that
 /// began together, after an API restart, are spread from the first time on: drawn from 500 to 600 they came at five times the
-/// even rate. Silence is noticed by other means, so this only has to be rare: two watches cost about 15 requests an hour.
-const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 200..=900;
-/// How long a forbidden Lease or Service is left alone.
+/// even rate. Silence is noticed by other means, so this only has to be rare: two watches cost 6 to 18 requests an hour, as drawn.
+const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 400..=1200;
+/// How long a forbidden Service is left alone.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
+/// The same of a Lease, without which nothing is missing but thrift: these requests come on top of the questions.
+const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
 /// An API server that goes on failing may be one of several behind its address: a new connection is tried so often.
 const TRY_ANOTHER_EVERY: Duration = Duration::from_mins(1);
@@ -76,6 +78,11 @@ pub(crate) async fn node(
         }
         follower.rest(&ended).await;
     }
+}
+
+/// A tenth less or more.
+fn around(wait: Duration) -> Duration {
+    wait.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
 /// Whether a connection is worth keeping whose server fails.
@@ -173,9 +180,8 @@ impl<'a, F: Followed> Follower<'a, F> {
         }
         let wait = match ended.reason {
             // The agent works without.
-            Reason::Forbidden if self.stream != Stream::Node => {
-                FORBIDDEN_WAIT.mul_f64(0.9 + 0.2 * fastrand::f64())
-            }
+            Reason::Forbidden if self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
+            Reason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
             // The API server has just answered the question, and every agent asks at a time of its own.
             Reason::Deaf | Reason::Moved if ended.lasted > LASTING => Duration::ZERO,
             _ => self.backoff.wait(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
-use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
+use nodegate_node_watch::{Connector, NodeWatch, Startup, Transitions, WatchMetrics};
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use nodegate_server::{App, AppParts, NoLocalChecks};
 use std::sync::Arc;
@@ -17,12 +17,15 @@ use tokio::task::JoinHandle;
 
 /// The node that the agent is on.
 pub(crate) const NODE: &str = "n1";
+/// A Service that some agents watch.
+const SERVICE: &str = "default/web";
 
 /// A running agent; gone when dropped.
 pub(crate) struct Agent {
     app: Arc<App>,
     board: Arc<Board>,
     liveness: Arc<Liveness>,
+    metrics: Arc<WatchMetrics>,
     timeline: Timeline,
     startup: watch::Receiver<Startup>,
     watch: JoinHandle<()>,
@@ -34,7 +37,8 @@ impl Agent {
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
         let policy = Policy { on_stale: world.on_stale, ..Policy::default() };
         let stale_after = policy.stale_after;
-        let catalog = Catalog::default();
+        let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
+        let catalog = Catalog::default().with_services(services.into_iter().collect());
         let default = catalog.find(nodegate_readiness::check::NODE_READY).into_iter().collect::<Vec<_>>();
         let flips = trace.clone();
         let on_flip = move |flip: &nodegate_readiness::Flip| {
@@ -42,6 +46,7 @@ impl Agent {
         };
         let board = Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(on_flip));
         let board = Arc::new(board);
+        let metrics = Arc::new(WatchMetrics::default());
         let network = network.clone();
         let node_watch = NodeWatch {
             node_name: NODE.to_owned(),
@@ -50,7 +55,7 @@ impl Agent {
             board: board.clone(),
             timeline,
             liveness: liveness.clone(),
-            metrics: Arc::new(WatchMetrics::default()),
+            metrics: metrics.clone(),
         };
         let app = App::new(AppParts {
             board: board.clone(),
@@ -64,12 +69,17 @@ impl Agent {
         let (tell, startup) = watch::channel(Startup::Connecting);
         board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
         let watch = tokio::task::spawn_local(node_watch.run(tell));
-        Self { app: Arc::new(app), board, liveness, timeline, startup, watch }
+        Self { app: Arc::new(app), board, liveness, metrics, timeline, startup, watch }
     }
 
     /// Whether it has read the Node once.
     pub(crate) fn is_synced(&self) -> bool {
         *self.startup.borrow() == Startup::Synced
+    }
+
+    /// The ways that its freshness has gone.
+    pub(crate) fn transitions(&self) -> Arc<Transitions> {
+        self.metrics.transitions()
     }
 
     /// What it answers a load balancer now.

@@ -1,6 +1,7 @@
 //! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
 
-use crate::fault::Weight;
+use crate::events::Event;
+use crate::fault::{Fault, LATE, Weight};
 use crate::oracle::Law;
 use crate::plan::{Plan, Planned};
 use crate::trace::note;
@@ -23,9 +24,19 @@ impl Run {
         self.event_every = plan.event_every;
         self.pass(plan.calm).await?;
         self.site.network.mark();
-        self.break_it(&plan).await?;
-        self.report.episode(&plan);
-        self.demand(&plan).await
+        if plan.faults.iter().any(|planned| planned.fault == Fault::Rewound) {
+            self.site.back_up();
+            self.truth_of_backup = self.truth.clone();
+        }
+        let ended = match self.break_it(&plan).await {
+            Ok(()) => {
+                self.report.episode(&plan);
+                self.demand(&plan).await
+            }
+            broken => broken,
+        };
+        let faults: Vec<_> = plan.faults.iter().map(|planned| planned.fault.name()).collect();
+        ended.map_err(|what| format!("{what} ({})", faults.join(" + ")))
     }
 
     async fn break_it(&mut self, plan: &Plan) -> Result<(), String> {
@@ -53,11 +64,19 @@ impl Run {
         let begun = plan.faults.iter().filter(|other| other.from <= planned.from);
         self.oracle.law = self.law(begun);
         self.site.begin(planned, &mut self.random);
-        if planned.fault == crate::fault::Fault::NodeReplaced && self.truth.present {
-            self.perform(&crate::events::Event::Delete);
-            if planned.force < 0.6 {
-                self.perform(&crate::events::Event::Create);
+        match planned.fault {
+            Fault::NodeReplaced if self.truth.present => {
+                self.perform(&Event::Delete);
+                if planned.force < 0.6 {
+                    self.perform(&Event::Create);
+                }
             }
+            Fault::Rewound => {
+                self.truth = self.truth_of_backup.clone();
+                self.oracle.changed(&self.truth);
+            }
+            Fault::AgentRestarted => self.restart_agent(),
+            _ => {}
         }
     }
 
@@ -65,13 +84,15 @@ impl Run {
     fn law<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> Law {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         let mut unseen = Duration::ZERO;
-        let (mut blocks, mut disturbances) = (false, 0);
+        let (mut late, mut blocks, mut disturbances) = (false, false, 0);
         for planned in faults {
             unseen = unseen.max(planned.fault.unseen(stale_after, self.shape.leases));
+            late |= planned.fault == Fault::LateEvents;
             let weight = planned.fault.weight(self.site.network.address(), planned.all);
             blocks |= weight == Weight::Blocks;
             disturbances += u32::from(weight == Weight::Disturbs);
         }
+        unseen += if late { LATE } else { Duration::ZERO };
         Law { unseen, stale_allowed: blocks || disturbances > 1 }
     }
 
@@ -82,7 +103,7 @@ impl Run {
         self.site.network.mark();
         let marker = self.events.marker(&self.truth);
         let wanted = self.perform(&marker);
-        let retry = plan.faults.iter().any(|planned| planned.fault == crate::fault::Fault::Throttled);
+        let retry = plan.faults.iter().any(|planned| planned.fault == Fault::Throttled);
         let patience = FIRST_ATTEMPT.max(if retry { RETRY_AFTER } else { Duration::ZERO }) + FRESH_AGAIN;
         let patience = patience.max(self.oracle.law.unseen);
         let mut next_marker = healed + MARKER_EVERY;
@@ -109,7 +130,7 @@ impl Run {
             return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
         }
         // One that was lost by a stream that goes on is not looked for at once.
-        let lost = self.oracle.law.unseen > FRESH_AGAIN;
+        let lost = self.oracle.law.unseen > FRESH_AGAIN + LATE;
         match self.site.network.asked().first_for_nodes {
             Some(first) if !lost && since(first) > FRESH_AGAIN => Err(format!(
                 "not fresh {:.1} s after the first attempt after the last fault",

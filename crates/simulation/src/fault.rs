@@ -33,9 +33,11 @@ pub(crate) enum Fault {
     Hanging,
     Slow,
     WatchesClosed,
+    Rewound,
     NodeReplaced,
     KubeletDead,
     ClockStep,
+    AgentRestarted,
 }
 
 /// What a fault does to proof, alone.
@@ -49,6 +51,8 @@ pub(crate) enum Weight {
     Blocks,
 }
 
+/// The most by which events come late; an event is dated when it comes.
+pub(crate) const LATE: Duration = Duration::from_secs(3);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 const GRACE: Duration = Duration::from_secs(1);
 /// One stream of a live connection was lost by the server.
@@ -57,7 +61,7 @@ pub(crate) const STREAM_LOST: Duration = Duration::from_secs(73);
 pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
 impl Fault {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::CutOff,
         Self::MemberLost,
         Self::LeaseMemberLost,
@@ -84,9 +88,11 @@ impl Fault {
         Self::Hanging,
         Self::Slow,
         Self::WatchesClosed,
+        Self::Rewound,
         Self::NodeReplaced,
         Self::KubeletDead,
         Self::ClockStep,
+        Self::AgentRestarted,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -117,9 +123,11 @@ impl Fault {
             Self::Hanging => "never answered",
             Self::Slow => "slow answers",
             Self::WatchesClosed => "watches closed at once",
+            Self::Rewound => "etcd restored from a copy",
             Self::NodeReplaced => "Node deleted and made again",
             Self::KubeletDead => "kubelet dead",
             Self::ClockStep => "clock step",
+            Self::AgentRestarted => "agent restarted",
         }
     }
 
@@ -133,6 +141,7 @@ impl Fault {
                 | Self::Expired
                 | Self::NodeReplaced
                 | Self::ClockStep
+                | Self::AgentRestarted
         )
     }
 
@@ -156,17 +165,19 @@ impl Fault {
     pub(crate) fn weight(self, address: Address, all: bool) -> Weight {
         match self {
             Self::LeaseMemberLost
-            | Self::EtcdStreamLost
-            | Self::DeafStream
-            | Self::DeafConnection
-            | Self::LostEvents
             | Self::LeaseForbidden
             | Self::NodeReplaced
             | Self::KubeletDead
             | Self::ClockStep => Weight::None,
-            Self::HalfOpen | Self::Reset | Self::GoAway | Self::Expired | Self::LateEvents => {
-                Weight::Disturbs
-            }
+            Self::HalfOpen
+            | Self::Reset
+            | Self::GoAway
+            | Self::Expired
+            | Self::LateEvents
+            | Self::DeafStream
+            | Self::DeafConnection
+            | Self::LostEvents
+            | Self::AgentRestarted => Weight::Disturbs,
             Self::CutOff
             | Self::Replay
             | Self::MemberLost

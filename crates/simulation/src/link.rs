@@ -92,12 +92,17 @@ impl Connection {
     }
 }
 
-/// A body that comes over a connection.
-pub(crate) fn over(connection: Arc<Connection>, body: ResponseBody) -> UnsyncBoxBody<Bytes, BoxError> {
-    let frames = stream::unfold(Some((connection, body)), async |from| {
-        let (connection, mut body) = from?;
-        match next(&connection, &mut body).await {
-            Ok(Some(frame)) => Some((Ok(frame), Some((connection, body)))),
+/// A body that comes over a connection; its `events` may be late.
+pub(crate) fn over(
+    connection: Arc<Connection>,
+    events: bool,
+    body: ResponseBody,
+) -> UnsyncBoxBody<Bytes, BoxError> {
+    let coming = Coming { connection, events, body };
+    let frames = stream::unfold(Some(coming), async |coming| {
+        let mut coming = coming?;
+        match coming.next().await {
+            Ok(Some(frame)) => Some((Ok(frame), Some(coming))),
             Ok(None) => None,
             Err(error) => Some((Err(error), None)),
         }
@@ -105,12 +110,20 @@ pub(crate) fn over(connection: Arc<Connection>, body: ResponseBody) -> UnsyncBox
     StreamBody::new(frames).boxed_unsync()
 }
 
-async fn next(connection: &Connection, body: &mut ResponseBody) -> Result<Option<Frame<Bytes>>, BoxError> {
-    let frame = connection.during(body.frame()).await?;
-    let late = connection.link.borrow().late;
-    if !late.is_zero() {
-        // What is on its way is lost with the connection.
-        connection.during(sleep(late)).await?;
+struct Coming {
+    connection: Arc<Connection>,
+    events: bool,
+    body: ResponseBody,
+}
+
+impl Coming {
+    async fn next(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
+        let frame = self.connection.during(self.body.frame()).await?;
+        let late = self.connection.link.borrow().late;
+        if self.events && !late.is_zero() {
+            // What is on its way is lost with the connection.
+            self.connection.during(sleep(late)).await?;
+        }
+        frame.transpose().map_err(Into::into)
     }
-    frame.transpose().map_err(Into::into)
 }

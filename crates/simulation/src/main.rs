@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// A run of so many episodes must have tried everything, and each pair of faults so often.
+const LONG: u64 = 100_000;
+const PAIRS: u64 = 100;
+
 /// A number from the environment.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
@@ -19,7 +23,7 @@ fn main() -> ExitCode {
     if let Some(seed) = setting("SIM_SEED") {
         return replay(seed);
     }
-    let episodes = setting("SIM_EPISODES").unwrap_or(100_000);
+    let episodes = setting("SIM_EPISODES").unwrap_or(LONG);
     let first = setting("SIM_FIRST_SEED").unwrap_or(1);
     let violations = setting("SIM_VIOLATIONS").unwrap_or(1);
     let threads = setting("SIM_THREADS").unwrap_or(2);
@@ -39,6 +43,11 @@ fn main() -> ExitCode {
     }
     if let Some(worst) = outcomes.first() {
         println!("SIM_SEED={} make simulate shows it", worst.seed);
+        return ExitCode::FAILURE;
+    }
+    let covers = report.fewest_pair() >= PAIRS && report.never_taken().is_empty();
+    if episodes >= LONG && !covers {
+        println!("not everything was tried: each pair of faults {PAIRS} times, each transition once");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -219,7 +219,8 @@ impl Network {
             Ok(Err(_)) => note!(self.trace, "connection {id}: cut in place of an answer to {uri}"),
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
-        let mut response = answered??.map(|body| over(connection, body));
+        let events = uri.contains("watch=true");
+        let mut response = answered??.map(|body| over(connection, events, body));
         // As over TLS: one connection carries all streams of a client, and is told from others by its ends.
         *response.version_mut() = Version::HTTP_2;
         response.extensions_mut().insert(ends(server, id));

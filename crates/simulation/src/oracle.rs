@@ -78,6 +78,11 @@ impl Oracle {
         self.first + self.states.len() - 1
     }
 
+    /// Another agent begins, and knows nothing.
+    pub(crate) fn forget(&mut self) {
+        self.knows_nothing = true;
+    }
+
     /// Whether the agent has shown that it knows this state or a newer one.
     pub(crate) fn has_shown(&self, state: usize) -> bool {
         !self.knows_nothing && self.shown >= state
@@ -133,8 +138,6 @@ impl Oracle {
             }
             None => "never true".to_owned(),
         };
-        let allowed: Vec<_> =
-            (oldest..=self.last()).map(|number| self.state(number).fresh[kind].text()).collect();
-        format!("{what}: {}; allowed: {allowed:?}, unseen for {:?}", answer.text(), self.law.unseen)
+        format!("{what}, {:?} allowed: {}", self.law.unseen, answer.text())
     }
 }

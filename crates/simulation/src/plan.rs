@@ -13,6 +13,8 @@ pub(crate) struct World {
     pub(crate) address: Address,
     /// Whether the agent may read Leases.
     pub(crate) leases: bool,
+    /// Whether the agent watches a Service besides.
+    pub(crate) service: bool,
     pub(crate) on_stale: OnStale,
     /// Other nodes write so often.
     pub(crate) noise_every: Duration,
@@ -56,7 +58,8 @@ impl World {
             _ => OnStale::NotReady,
         };
         let noise_every = seconds(random, 1.0, 6.0);
-        Self { servers, address, leases: random.u32(..3) > 0, on_stale, noise_every }
+        let (leases, service) = (random.u32(..3) > 0, random.u32(..4) == 0);
+        Self { servers, address, leases, service, on_stale, noise_every }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::plan::Plan;
+use nodegate_node_watch::{Transition, Transitions};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub struct Report {
     pub answers: u64,
     /// Stale ones among them.
     pub stale: u64,
+    /// By the state machine's list.
+    transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
     slowest_recovery: Duration,
     /// Hours, and the most requests in one: with Leases, and without.
@@ -28,6 +31,7 @@ impl Default for Report {
             episodes: 0,
             answers: 0,
             stale: 0,
+            transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
             idle: [(0, 0); 2],
@@ -50,6 +54,12 @@ impl Report {
         }
     }
 
+    pub(crate) fn transitions(&mut self, transitions: &Transitions) {
+        for (sum, (_, count)) in self.transitions.iter_mut().zip(transitions.counts()) {
+            *sum += count;
+        }
+    }
+
     pub(crate) fn recovered(&mut self, took: Duration) {
         self.slowest_recovery = self.slowest_recovery.max(took);
     }
@@ -66,6 +76,7 @@ impl Report {
         self.answers += other.answers;
         self.stale += other.stale;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
+        self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
             row.iter_mut().zip(others).for_each(|(sum, more)| *sum += more);
         }
@@ -73,6 +84,17 @@ impl Report {
             *hours += more_hours;
             *most = other_most.max(*most);
         }
+    }
+
+    /// How often the rarest pair of faults was there at the same time.
+    pub fn fewest_pair(&self) -> u64 {
+        self.each_pair().map(|(.., count)| count).min().unwrap_or_default()
+    }
+
+    /// Transitions of the state machine that nothing has led to.
+    pub fn never_taken(&self) -> Vec<Transition> {
+        let each = Transition::ALL.iter().zip(&self.transitions);
+        each.filter(|(_, count)| **count == 0).map(|(transition, _)| *transition).collect()
     }
 
     fn each_pair(&self) -> impl Iterator<Item = (Fault, Fault, u64)> {
@@ -92,12 +114,16 @@ impl fmt::Display for Report {
             let times = self.pairs[index(fault)][index(fault)];
             writeln!(f, "{fault:<34} {times:>9} {count:>8}, {partner}")?;
         }
-        let fewest = self.each_pair().map(|(.., count)| count).min().unwrap_or_default();
+        let fewest = self.fewest_pair();
         writeln!(
             f,
             "pairs of faults at the same time: {}, each at least {fewest} times",
             self.each_pair().count()
         )?;
+        let (all, never) = (Transition::ALL.len(), self.never_taken());
+        write!(f, "transitions of the state machine: {} of {all} taken", all - never.len())?;
+        never.iter().try_for_each(|never| write!(f, "; never {never:?}"))?;
+        writeln!(f)?;
         let slowest = self.slowest_recovery.as_secs_f64();
         writeln!(
             f,

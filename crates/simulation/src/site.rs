@@ -1,18 +1,21 @@
 //! The cluster, and faults as they begin and end in it.
 
 use crate::agent::NODE;
-use crate::fault::Fault;
+use crate::fault::{Fault, LATE};
 use crate::network::Network;
 use crate::plan::{Planned, World};
 use crate::trace::{Trace, note};
 use fastrand::Rng;
-use nodegate_kube_sim::{Effect, FaultId, Rule, Scope, Server, Sim, make_node};
+use futures::FutureExt;
+use nodegate_kube_sim::{Backup, Effect, FaultId, Rule, Scope, Server, Sim, make_node};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const TOKEN: &str = "agent";
 /// Another Node, as there are others in every cluster.
 const OTHER: &str = "other";
+/// More than is written in an episode.
+const WRITTEN_SINCE_COPY: u64 = 150;
 
 /// A cluster with its network.
 pub(crate) struct Site {
@@ -22,7 +25,12 @@ pub(crate) struct Site {
     active: Vec<Active>,
     token: String,
     other: Value,
+    service: bool,
+    /// Of etcd, from when the episode began.
+    backup: Option<Backup>,
     trace: Trace,
+    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time again.
+    pub(crate) clock_was_set_back: bool,
 }
 
 /// A fault that is there.
@@ -40,6 +48,9 @@ impl Site {
         if world.leases {
             rules.push(Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]));
         }
+        if world.service {
+            rules.push(Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]));
+        }
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
         for _ in 1..world.servers {
             sim.another_server().expect("a server without a socket");
@@ -55,7 +66,10 @@ impl Site {
             active: Vec::new(),
             token: TOKEN.to_owned(),
             other,
+            service: world.service,
+            backup: None,
             trace: trace.clone(),
+            clock_was_set_back: false,
         }
     }
 
@@ -69,6 +83,7 @@ impl Site {
     pub(crate) fn noise(&mut self, number: u64) {
         self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
         let _ = self.sim.apply(self.other.clone());
+        let _ = self.service.then(|| self.sim.apply(endpoints(number)));
     }
 
     /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
@@ -88,6 +103,17 @@ impl Site {
 
     // === Faults ===
 
+    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows at once: a Node
+    /// that gets the very version in one history that it has in the other can be told apart by nobody.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some(self.sim.back_up_etcd());
+        self.write_a_lot();
+    }
+
+    fn write_a_lot(&mut self) {
+        (0..WRITTEN_SINCE_COPY).for_each(|number| self.noise(number));
+    }
+
     fn has(&self, fault: Fault) -> bool {
         self.active.iter().any(|active| active.planned.fault == fault)
     }
@@ -101,6 +127,15 @@ impl Site {
         self.strike(&active);
         if !planned.fault.is_a_moment() {
             self.active.push(active);
+        }
+    }
+
+    /// Sometimes the new history has overtaken the old one before anybody looks.
+    fn restore(&mut self, force: f64) {
+        self.sim.restore_etcd(self.backup.as_ref().expect("a copy"));
+        if force < 0.3 {
+            self.write_a_lot();
+            self.write_a_lot();
         }
     }
 
@@ -142,7 +177,8 @@ impl Site {
             Fault::Expired => self.sim.compact(true),
             Fault::Throttled | Fault::ServerErrors | Fault::Hanging if force < 0.7 => self.network.reset(),
             Fault::WatchesClosed => self.sim.close_watches(None),
-            Fault::ClockStep => step_the_clock(force),
+            Fault::Rewound => self.restore(force),
+            Fault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
             _ => {}
         }
     }
@@ -164,12 +200,21 @@ impl Site {
                 }
                 self.reach(&active, false);
             }
+            Fault::Rewound => self.start_servers_again(),
             Fault::Unauthorized => self.network.give_token(&self.token),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Others may hold on to it.
                 self.active.iter().for_each(|other| self.lose_etcd(other));
             }
+        }
+    }
+
+    /// Whoever restores etcd starts the API servers again.
+    fn start_servers_again(&self) {
+        self.network.reset();
+        for server in &self.servers {
+            server.restart().now_or_never().expect("no socket to wait for").expect("no socket to bind");
         }
     }
 
@@ -186,7 +231,7 @@ impl Site {
     }
 
     fn reach(&self, active: &Active, on: bool) {
-        let late = Duration::from_millis((200.0 + 2_800.0 * active.planned.force) as u64);
+        let late = LATE.mul_f64(0.1 + 0.9 * active.planned.force);
         for server in &active.servers {
             self.network.change(*server, |reach| match active.planned.fault {
                 Fault::Killed => reach.killed = on,
@@ -228,12 +273,24 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
     vec![one]
 }
 
-/// Forward or back, by seconds or by an hour.
-fn step_the_clock(force: f64) {
+/// Forward or back, by seconds or by an hour; whether it was forward.
+fn step_the_clock(force: f64) -> bool {
     let wall = nodegate_clock::wall();
     let step = if force < 0.5 { Duration::from_hours(1) } else { Duration::from_secs_f64(force * 30.0) };
     let forward = ((force * 1000.0) as u64).is_multiple_of(2);
     nodegate_clock::set_wall(if forward { wall + step } else { wall - step });
+    forward
+}
+
+/// A Service's endpoints, now with one on the node and now without.
+fn endpoints(number: u64) -> Value {
+    let here = if number.is_multiple_of(3) { OTHER } else { NODE };
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": here, "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+    })
 }
 
 /// The wall clock as a kubelet writes it.

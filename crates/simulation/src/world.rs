@@ -46,6 +46,7 @@ pub fn run(seed: u64, shown: bool) -> Outcome {
         let trace = Trace::new(shown);
         let mut run = Run::begin(seed, trace.clone());
         let ended = run.go().await;
+        run.report.transitions(&run.agent.transitions());
         let at = trace.now().as_secs_f64();
         let violation = ended.err().map(|what| format!("at {at:.3} s: {what}"));
         if let Some(what) = &violation {
@@ -72,12 +73,16 @@ pub(crate) struct Run {
     pub(crate) oracle: Oracle,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
+    /// What the Node was when etcd was last copied.
+    pub(crate) truth_of_backup: Truth,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     pub(crate) event_every: Duration,
     turns: Turns,
     written: u64,
     last_answer: String,
+    /// The agent listens at its first list, or from then on.
+    pub(crate) listens_from: Instant,
 }
 
 impl Run {
@@ -97,10 +102,12 @@ impl Run {
             event_every: Duration::from_secs(5),
             written: 0,
             last_answer: String::new(),
+            listens_from: now + STARTUP_GRACE,
             shape,
             random,
             site,
             agent,
+            truth_of_backup: truth.clone(),
             truth,
             trace,
         }
@@ -118,7 +125,7 @@ impl Run {
             self.oracle.law = FAIR;
             self.report.episodes += 1;
         }
-        if self.random.u32(..20) == 0 {
+        if !self.shape.service && self.random.u32(..20) == 0 {
             self.idle_hour().await?;
         }
         Ok(())
@@ -172,6 +179,9 @@ impl Run {
     /// A load balancer asks.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.agent.tick()?;
+        if !self.agent.is_synced() && nodegate_clock::now() < self.listens_from {
+            return Ok(());
+        }
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
             let judged = self.oracle.judge(number, &answer)?;
@@ -183,6 +193,14 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Another agent begins where this one was.
+    pub(crate) fn restart_agent(&mut self) {
+        self.report.transitions(&self.agent.transitions());
+        self.agent = Agent::start(&self.shape, &self.site.network, &self.trace);
+        self.oracle.forget();
+        self.listens_from = nodegate_clock::now() + STARTUP_GRACE;
     }
 
     /// Nothing happens but what always does: what does that cost?
@@ -197,8 +215,9 @@ impl Run {
         self.pass(Duration::from_hours(1)).await?;
         let after = self.site.network.asked();
         let (requests, most) = (after.requests - before.requests, after.most_open);
-        let bar = if self.shape.leases { 60 } else { 300 };
-        self.report.idle(self.shape.leases, requests);
+        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back;
+        let bar = if lease_speaks { 60 } else { 300 };
+        self.report.idle(lease_speaks, requests);
         if requests > bar {
             return Err(format!("{requests} requests in an idle hour, of {bar}"));
         }

@@ -1,6 +1,7 @@
 //! A real `HAProxy`, and what its stats socket says.
 
 use crate::http::PATIENCE;
+use crate::process;
 use crate::programs::system;
 use crate::waiting::{until, until_or};
 use std::fs;
@@ -59,6 +60,16 @@ impl Haproxy {
         };
         haproxy.wait();
         haproxy
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Freezes it, or lets it go on.
+    pub fn signal(&self, signal: &str) {
+        process::signal(self.pid(), signal);
     }
 
     fn wait(&self) {

@@ -5,12 +5,48 @@ use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Sends a signal, by its name.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "no SIG{name} for {pid}");
+}
+
+/// A process that gets to run now and then only; as before when dropped.
+pub struct Slowed {
+    pid: u32,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Stops it for so long again and again, and lets it run for a moment between.
+pub fn slow_down(pid: u32, stopped: Duration) -> Slowed {
+    let ended = Arc::new(AtomicBool::new(false));
+    let until = ended.clone();
+    let thread = thread::spawn(move || {
+        while !until.load(Ordering::SeqCst) {
+            signal(pid, "STOP");
+            thread::park_timeout(stopped);
+            signal(pid, "CONT");
+            thread::park_timeout(stopped / 10);
+        }
+    });
+    Slowed { pid, ended, thread: Some(thread) }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+        signal(self.pid, "CONT");
+    }
 }
 
 /// The directories of its threads, in /proc.

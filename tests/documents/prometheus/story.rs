@@ -34,6 +34,9 @@ fn all_is_well(fleet: &Fleet) {
     let nodes: Vec<_> = up.iter().map(|series| series.label("node")).collect();
     assert_eq!(BTreeSet::from_iter(nodes), BTreeSet::from(NODES));
     prometheus.wait("max(nodegate_cache_age_seconds)", |age| age.len() == 1 && age[0].value() < 3.0);
+    prometheus.wait("nodegate_stream_proof_age_seconds{stream=\"node\"}", |age| age.len() == 3);
+    prometheus
+        .wait("count by (address) (nodegate_api_server_up == 1)", |up| up.len() == 1 && up[0].value() > 2.5);
     prometheus.wait(&format!("nodegate_check_passed{{check=\"{CHECK}\"}} == 1"), |all| all.len() == 1);
     // The unit is in no other format: so it was OpenMetrics that Prometheus asked for and got.
     let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_cache_age_seconds");
@@ -110,6 +113,8 @@ fn api_server_killed(fleet: &Fleet) {
     NODES[..2].iter().for_each(|node| fires(fleet, "NodegateFailedOpen", node));
     fleet.prometheus.wait("nodegate_cache_stale == 1", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
+    fleet.prometheus.wait("nodegate_stream_proof_age_seconds{stream=\"node\"} > 3", |all| all.len() == 2);
+    fleet.prometheus.wait("count by (address) (nodegate_api_server_up == 0)", |down| down.len() == 1);
     fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// What node-watch draws the seconds of a session's watches from.
-const WATCH_SECONDS: RangeInclusive<u32> = 200..=900;
+const WATCH_SECONDS: RangeInclusive<u32> = 400..=1200;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 

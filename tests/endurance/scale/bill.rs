@@ -10,12 +10,12 @@ const PROBES_A_SECOND: f64 = 4.0;
 /// A kubelet renews its Lease every 10 s, and posts its status every 5 min if nothing changes.
 const RENEWALS: f64 = 0.1;
 const HEARTBEATS: f64 = 1.0 / 300.0;
-/// Two watches, each with a bookmark a minute (some 400 bytes with the frames around it) and resumed every 200 to 900 s, which
-/// makes 7.7 times an hour.
+/// Two watches, each with a bookmark a minute (some 400 bytes with the frames around it) and resumed every 400 to 1,200 s, which
+/// makes 4.9 times an hour.
 const WATCHES: f64 = 2.0;
 const BOOKMARKS: f64 = WATCHES / 60.0;
 const BOOKMARK_BYTES: f64 = 400.0;
-const ROTATIONS: f64 = WATCHES * 7.7 / 3600.0;
+const ROTATIONS: f64 = WATCHES * 4.9 / 3600.0;
 /// Of what etcd holds: three between two posts of the status, each some 83 s after what last proved the Node itself.
 const QUESTIONS: f64 = 3.0 * HEARTBEATS;
 const QUESTION_BYTES: f64 = 1_000.0;

@@ -1,37 +1,37 @@
 //! One program at a time writes a configuration.
 
-use crate::apply::config_file::{ConfigFile, FileError};
+use crate::apply::config_file::ConfigFile;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Why a configuration can't be written by us.
+/// Somebody else writes it.
 #[derive(Debug, thiserror::Error)]
-pub enum WriterError {
-    /// Somebody else does.
-    #[error("another nodegate-haproxy writes {0}")]
-    Taken(PathBuf),
-    /// It can't be found out.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
+#[error("another nodegate-haproxy writes {0}")]
+pub struct Taken(PathBuf);
 
 /// The right to write; the kernel takes it back when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Writer {
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Writer {
     /// Takes the right to write a configuration, and clears away what killed programs left of these files.
-    pub fn of(config: &ConfigFile, others: &[ConfigFile]) -> Result<Self, WriterError> {
-        let lock = config.open_lock()?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(WriterError::Taken(config.path().to_owned())),
-            // A filesystem without locks: as good as alone.
-            Err(errno) => tracing::debug!(%errno, "the configuration can't be locked"),
-            Ok(()) => {}
+    pub fn of(config: &ConfigFile, others: &[ConfigFile]) -> Result<Self, Taken> {
+        let lock = match config.open_lock() {
+            Ok(lock) => Some(lock),
+            // Servers can be drained beside a file that can't be written, too.
+            Err(error) => {
+                tracing::warn!(%error, "nothing keeps another program from writing the configuration");
+                None
+            }
+        };
+        match lock.as_ref().map(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive)) {
+            Some(Err(Errno::WOULDBLOCK)) => return Err(Taken(config.path().to_owned())),
+            Some(Err(errno)) => tracing::warn!(%errno, "the configuration's filesystem has no locks"),
+            _ => {}
         }
         for file in others.iter().chain([config]) {
             file.clear_leftovers();

@@ -38,7 +38,9 @@ pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result
     if output.status.success() {
         return Ok(());
     }
-    Err(ValidateError::Refused(telling(&String::from_utf8_lossy(&output.stderr))))
+    // That it will not start for want of a listener is no alert.
+    let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
+    Err(ValidateError::Refused(telling(&String::from_utf8_lossy(&said))))
 }
 
 /// The first alerts of HAProxy's several lines.

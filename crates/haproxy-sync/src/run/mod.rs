@@ -15,7 +15,7 @@ mod structure;
 pub mod tasks;
 
 use crate::apply::config_file::ConfigFile;
-use crate::apply::writer::{Writer, WriterError};
+use crate::apply::writer::{Taken, Writer};
 use crate::haproxy::version::Version;
 use args::Args;
 use nodegate_settings::{BAD_SETTING, failed, read};
@@ -74,7 +74,7 @@ enum ProgramError {
     #[error("HAProxy {0} is too old ({1} -v): it takes {oldest} or later", oldest = Version::OLDEST)]
     TooOld(Version, String),
     #[error(transparent)]
-    Writer(#[from] WriterError),
+    Taken(#[from] Taken),
     #[error("can't start: {0}")]
     Start(io::Error),
     #[error("can't listen on {0}: {1}")]

@@ -10,7 +10,7 @@ use crate::plan::planner::plan;
 use crate::plan::render::render;
 use crate::run::diff::unified;
 use crate::run::metrics::Metrics;
-use crate::run::report::Reported;
+use crate::run::report::{Reported, tell_applied};
 use crate::run::shared::Setup;
 use crate::run::states::{new_mover, save};
 use crate::watch;
@@ -68,7 +68,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     let mut applier = Applier::new(tools.clone());
     let applied = applier.apply(&desired, Reload::IF_NEEDED).await?;
     report(applier.problems());
-    tracing::info!(how = ?applied, frontends = desired.frontends.len(), "configuration applied");
+    tell_applied(applied, Some(desired.frontends.len()));
     if let Some(layout) = applier.layout() {
         mover.round(&desired, layout).await?;
         save(&mut mover, &metrics, &desired, layout, true).await;

@@ -1,5 +1,6 @@
 //! Log lines about what lasts: once when it begins, once when it ends.
 
+use crate::apply::applier::Applied;
 use crate::plan::desired::Problem;
 use crate::plan::guard::Held;
 use crate::watch::life::Life;
@@ -9,6 +10,18 @@ use tokio::time::Instant;
 
 /// An outage of the API server is told after this time, and every minute.
 const OUTAGE: Duration = Duration::from_secs(15);
+
+/// Says what became of a configuration. What was only written has not been applied.
+pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
+    match applied {
+        Applied::Written => tracing::info!(
+            frontends,
+            "configuration written; nobody is told (no --master-socket, no --reload-command)"
+        ),
+        Applied::NotRunning => tracing::warn!("no HAProxy runs that could load the configuration"),
+        _ => tracing::info!(how = ?applied, frontends, "configuration applied"),
+    }
+}
 
 /// Says what is wrong when it begins, and when it ends.
 #[derive(Default)]

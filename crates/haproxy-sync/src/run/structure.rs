@@ -5,7 +5,7 @@ use crate::apply::pace::Pace;
 use crate::plan::desired::Desired;
 use crate::plan::guard::Held;
 use crate::run::health::Loop;
-use crate::run::report::Reported;
+use crate::run::report::{Reported, tell_applied};
 use crate::run::shared::{AUDIT, FIRST_RETRY, Shared};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,19 +147,13 @@ impl StructureTask {
             health.applied();
         }
         let now = self.applier.layout();
-        match applied {
-            Applied::Unchanged => {}
-            Applied::NotRunning if self.last == Some(applied) => {}
-            Applied::Written => {
-                tracing::info!(
-                    "configuration written; nobody is told (no --master-socket, no --reload-command)"
-                );
-            }
-            Applied::NotRunning => tracing::warn!("no HAProxy runs that could load the configuration"),
-            _ => {
-                let frontends = now.map(|layout| layout.desired.frontends.len());
-                tracing::info!(how = ?applied, frontends, "configuration applied");
-            }
+        let known = match applied {
+            Applied::Unchanged => true,
+            Applied::NotRunning => self.last == Some(applied),
+            _ => false,
+        };
+        if !known {
+            tell_applied(applied, now.map(|layout| layout.desired.frontends.len()));
         }
         self.last = Some(applied);
         layout.send_replace(now.cloned().map(Arc::new));

@@ -1,7 +1,8 @@
 //! What a server does before anything has been heard of it: from the first request that HAProxy could give it.
 
 use crate::Row;
-use crate::lab::{Counts, Lab, agents, count, get, node_address, node_name, serve, service};
+use crate::lab::{Lab, get, node_address, node_name, service};
+use crate::servers::{Counts, agents, count, serve};
 use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! What the operator's head says of all servers holds for those, too, that are added at run time.
 
 use crate::Row;
-use crate::lab::{Counts, Lab, count, get, service};
+use crate::lab::{Lab, get, service};
+use crate::servers::{Counts, count};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,5 +1,7 @@
 //! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and the program between them.
 
+pub(crate) use crate::servers::serve;
+use crate::servers::{Counts, count};
 use nodegate_haproxy_sync::haproxy::master::{Master, Processes};
 use nodegate_haproxy_sync::haproxy::socket::Runtime;
 use nodegate_kube_sim::Sim;
@@ -8,23 +10,13 @@ use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-
-/// Requests by the node that they reached.
-pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
-
-pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
-    counts.lock().unwrap().get(&node_address(index)).copied().unwrap_or(0)
-}
 
 pub(crate) struct Lab {
     pub(crate) dir: TempDir,
@@ -271,6 +263,23 @@ impl Lab {
         now
     }
 
+    /// Waits until no request reaches a node any more, while others are asked all the time.
+    pub(crate) async fn until_spared(&self, index: usize) {
+        let all = || self.served.lock().unwrap().values().sum::<u64>();
+        self.until(&format!("node {index} is spared"), async || {
+            let (before, others) = (count(&self.served, index), all());
+            self.until("requests", async || all() >= others + 20).await;
+            count(&self.served, index) == before
+        })
+        .await;
+    }
+
+    /// Waits until a request reaches a node.
+    pub(crate) async fn until_asked(&self, index: usize) {
+        let before = count(&self.served, index);
+        self.until(&format!("node {index} is asked"), async || count(&self.served, index) > before).await;
+    }
+
     /// Memory of the program in KiB: resident now, and the most there was.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
@@ -323,48 +332,13 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
     })
 }
 
-/// An HTTP server on all addresses that counts by the address it was reached at.
-pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let (counts, healthy) = (counts.clone(), healthy.clone());
-            tokio::spawn(async move {
-                let mut buffer = [0; 2048];
-                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
-                assert!(bytes > 0);
-                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-                *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-                let status = if healthy(at) { "200 OK" } else { "503 Service Unavailable" };
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
-                let _ = stream.write_all(answer.as_bytes()).await;
-                let _ = stream.shutdown().await;
-                let _ = stream.read(&mut buffer).await;
-            });
-        }
-    });
-    port
-}
-
-/// Agents of HAProxy's agent-check, each of which always says the same.
-pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-            let _ = stream.write_all(word(at)).await;
-        }
-    });
-    port
-}
-
 /// One request on a connection of its own.
 pub(crate) fn get(port: u16) -> Result<(), String> {
-    match http::get(local(port), "/") {
+    get_from(local(port))
+}
+
+pub(crate) fn get_from(address: SocketAddr) -> Result<(), String> {
+    match http::get(address, "/") {
         Ok(reply) if reply.status == 200 => Ok(()),
         Ok(reply) => Err(format!("status {}", reply.status)),
         Err(error) => Err(error.to_string()),

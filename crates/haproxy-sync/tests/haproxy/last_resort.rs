@@ -2,7 +2,8 @@
 //! passes its check either. Judged by the requests that arrive, and on which node.
 
 use crate::Row;
-use crate::lab::{Lab, get, node_address, node_name, serve};
+use crate::lab::{Lab, get, node_address, node_name};
+use crate::servers::serve;
 use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::json;

@@ -18,10 +18,12 @@ mod last_resort;
 mod mover;
 mod moves;
 mod operators;
+mod pair;
 mod plan;
 mod reloads;
 mod returning;
 mod scale;
+mod servers;
 mod services;
 mod settings;
 mod structure;
@@ -72,6 +74,7 @@ async fn table() {
     table.row(returning::cordoned_at_a_reload()).await;
     table.row(returning::joins_cordoned()).await;
     table.row(returning::local_service_moves()).await;
+    table.row(returning::made_again()).await;
     table.row(returning::states_without_ports()).await;
     table.row(returning::another_check_port()).await;
     table.row(returning::operators_state_file()).await;
@@ -93,6 +96,8 @@ async fn table() {
     table.row(faults::frozen_master()).await;
     table.row(faults::api_outage()).await;
     table.row(scale::memory()).await;
+    let pair = tokio::task::spawn_blocking(pair::upgraded);
+    table.rows(async { pair.await.unwrap() }).await;
     table.rows(scale::scale(500, 200)).await;
     assert_eq!(table.failed, 0, "rows without a result: see above for why");
 }

@@ -1,7 +1,8 @@
 //! Servers change their state without a reload.
 
 use crate::Row;
-use crate::lab::{Lab, agents, node_name, serve};
+use crate::lab::{Lab, node_name};
+use crate::servers::{agents, count, serve};
 use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::json;
@@ -27,10 +28,12 @@ pub(crate) async fn flips(count: usize) -> Row {
         assert!(lab.sim.cordon(&node));
         lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
         times.push(began.elapsed());
+        lab.until_spared(flip % 4).await;
         let uncordoned = Instant::now();
         assert!(lab.sim.uncordon(&node));
         lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
         times.push(uncordoned.elapsed());
+        lab.until_asked(flip % 4).await;
     }
     lab.sim.set_ready(&node_name(1), "False", "KubeletNotReady");
     lab.until("NotReady is maintenance", async || {
@@ -43,7 +46,7 @@ pub(crate) async fn flips(count: usize) -> Row {
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
     let result = format!(
-        "{count} cordons and uncordons: p50 {:.1?}, p90 {:.1?}, p99 {:.1?}; PID and reloads unchanged; {good} requests, 0 lost",
+        "{count} times each way: p50 {:.1?}, p90 {:.1?}, p99 {:.1?}; out: 0 requests; back: some; same PID; {good} requests, 0 lost",
         at(50),
         at(90),
         at(99)
@@ -121,13 +124,21 @@ pub(crate) async fn stubborn_agent() -> Row {
     lab.sim.cordon(&node);
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
     let next = ports::free();
+    let traffic = Traffic::start(port);
+    lab.until_spared(0).await;
+    let before = count(&lab.served, 0);
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let other = format!("k8s_default_next_{next}");
     let looks = drained_in_each_look(&lab, &backend, &node).await;
     lab.until("it drains in the new backend", async || lab.is_draining(&other, &node).await).await;
+    assert_eq!(count(&lab.served, 0), before, "{}", lab.log());
     lab.sim.uncordon(&node);
-    lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
-    let result = format!("drained in each of {looks} looks, over a reload");
+    lab.until_asked(0).await;
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!(
+        "drained in {looks} of {looks} looks, over a reload; it got 0 requests until its uncordon; {good} in all"
+    );
     Row { what: "agent says ready, API says cordoned", result }
 }
 
@@ -148,11 +159,17 @@ pub(crate) async fn draining_agent() -> Row {
     lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
     let before = lab.processes().await.unwrap();
     let next = ports::free();
+    let traffic = Traffic::start(port);
+    lab.until_spared(0).await;
+    let asked = count(&lab.served, 0);
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let looks = drained_in_each_look(&lab, &backend, &node).await;
     assert_eq!(lab.processes().await.unwrap().reloads, before.reloads + 1, "{}", lab.log());
     assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}"), None);
-    let result = format!("drained in each of {looks} looks, over a reload");
+    assert_eq!(count(&lab.served, 0), asked, "{}", lab.log());
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!("drained in {looks} of {looks} looks, over a reload; it got 0 of {good} requests");
     Row { what: "agent says drain, API says nothing", result }
 }
 

@@ -1,7 +1,8 @@
 //! What those who run it see: lines of the log, what would change and why, a file that somebody else has changed.
 
 use crate::Row;
-use crate::lab::{Lab, agents, get, node_name};
+use crate::lab::{Lab, get, node_name};
+use crate::servers::agents;
 use nodegate_testbed::network::ports;
 use serde_json::json;
 

@@ -174,16 +174,20 @@ fn is_a_line_of_ours(line: &str) -> bool {
                     || line.starts_with("# Each node")
                     || line.starts_with("# Drained nodes that pass")
                     || line.starts_with("# Any node, for when")
+                    || line.starts_with("# HAProxy does not start without any frontend.")
                     || {
                         matches!(words.as_slice(), [_, key, "port", number]
                     if key.split_once('/').is_some_and(|(a, b)| dns(a) && dns(b)) && number.parse::<u16>().is_ok())
                     }
             }
             ["backend" | "default_backend", name] => section(name),
-            ["frontend", name] => name.strip_suffix("_frontend").is_some_and(section),
+            ["frontend", name] => {
+                *name == "nodegate_idle" || name.strip_suffix("_frontend").is_some_and(section)
+            }
             ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
             [""]
             | ["server-state-file-name", "/s"]
+            | ["bind", "abns@nodegate_idle" | "abns@nodegate_idle/s"]
             | ["tcp-request", "connection", "reject"]
             | ["tcp-request", "connection", "reject", "unless", "nodegate_sources"] => true,
             ["bind", address, "v4v6"] => {

@@ -2,7 +2,8 @@
 //! HAProxy's word for a server can be "ready" while its checks go nowhere.
 
 use crate::Row;
-use crate::lab::{Counts, Lab, count, get, node, node_address, node_name, serve, service};
+use crate::lab::{Lab, get, node, node_address, node_name, service};
+use crate::servers::{Counts, count, serve};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::network::ports;
 use serde_json::json;
@@ -168,13 +169,39 @@ pub(crate) async fn local_service_moves() -> Row {
     lab.sim.apply(at(lab.node_port)).unwrap();
     lab.start(&[port]).await;
     reaches(&lab, port, &lab.served, 0).await;
-    // Deleted and made again under its name, as far as a burst of events shows it.
     let counts = Counts::default();
+    lab.sim.delete("services", "default", "local");
     lab.sim.apply(at(serve(counts.clone(), |_| true).await)).unwrap();
     for index in 0..2 {
         reaches(&lab, port, &counts, index).await;
     }
     Row { what: "Local Service with another nodePort", result: "requests at the new port".to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_made_again_is_reached_at_its_new_node_port() {
+    made_again().await;
+}
+
+pub(crate) async fn made_again() -> Row {
+    let mut lab = Lab::new(3).await;
+    let port = lab.publish().await;
+    // What its servers are now is in the state that the next process is told.
+    assert!(lab.sim.cordon(&node_name(2)));
+    let backend = format!("k8s_default_web_{port}");
+    lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
+    let counts = Counts::default();
+    lab.sim.delete("services", "default", "web");
+    lab.until("its port is closed", async || get(port).is_err()).await;
+    lab.sim.apply(service("web", port, serve(counts.clone(), |_| true).await, &json!({}))).unwrap();
+    for index in 0..2 {
+        reaches(&lab, port, &counts, index).await;
+    }
+    assert_eq!(count(&counts, 2), 0, "it is cordoned\n{}", lab.log());
+    assert!(lab.sim.uncordon(&node_name(2)));
+    reaches(&lab, port, &counts, 2).await;
+    let result = "its port is closed meanwhile; requests at the new port".to_owned();
+    Row { what: "the only Service deleted and made again", result }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

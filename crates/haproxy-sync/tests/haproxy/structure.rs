@@ -1,7 +1,8 @@
 //! Frontends and servers appear and vanish.
 
 use crate::Row;
-use crate::lab::{Lab, get, node, node_name, serve, service};
+use crate::lab::{Lab, get, node, node_name, service};
+use crate::servers::serve;
 use crate::traffic::Traffic;
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::network::ports;
@@ -201,6 +202,19 @@ async fn a_low_port_that_another_program_has_is_left_out_without_the_privilege_t
     drop(listener);
     let printed = print(&lab, &drop_it, &[]).await;
     assert!(printed.contains(&format!("bind :::{taken} v4v6")), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_host_without_ipv6_frontends_listen_on_ipv4() {
+    let lab = Lab::new(1).await;
+    let port = ports::free();
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    // The first socket that the program opens is one that asks for that.
+    let refuse = "inject=socket:error=EAFNOSUPPORT:when=1";
+    let printed = print(&lab, &["strace", "-f", "-o", "/dev/null", "-e", refuse], &[]).await;
+    assert!(printed.contains(&format!("bind 0.0.0.0:{port}")), "{printed}");
+    let printed = print(&lab, &[], &[]).await;
+    assert!(printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
 }
 
 /// Prometheus's own tool finds nothing to complain of.

@@ -1,7 +1,9 @@
 //! Clients that never stop asking, and count what they get.
 
-use crate::lab::{get, local};
+use crate::lab::{get_from, local};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 const CLIENTS: u32 = 4;
 /// More than they can send where requests take a millisecond.
@@ -12,8 +14,20 @@ pub(crate) struct Traffic(Prober);
 impl Traffic {
     /// Some clients, each with a new connection for each request.
     pub(crate) fn start(port: u16) -> Self {
-        let ask = move |_| get(port).map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
-        Self(Prober::start(local(port), ask, REQUESTS_A_SECOND, CLIENTS))
+        Self::to(local(port))
+    }
+
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        let ask = |to| get_from(to).map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
+        Self(Prober::start(address, ask, REQUESTS_A_SECOND, CLIENTS))
+    }
+
+    /// How long after that the last request failed.
+    pub(crate) fn back_after(&self, then: Instant) -> Duration {
+        let probes = self.0.answered_since(then);
+        let failed = |probe: &&Probe| matches!(probe.saw, Saw::Failed(_));
+        let last = probes.iter().filter(failed).map(|probe| probe.answered).max().unwrap_or(then);
+        last - then
     }
 
     pub(crate) fn answered(&self) -> usize {

@@ -43,7 +43,7 @@ use stream::Watch;
 /// For so many seconds after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd
 /// for each resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s.
 /// Drawn each time, so that agents that began together do not ask together.
-const LEASE_SPEAKS_FOR: std::ops::RangeInclusive<u64> = 65..=85;
+const LEASE_SPEAKS_FOR: std::ops::RangeInclusive<u64> = 76..=85;
 /// A kubelet renews its Lease every 10 s (`leaseDuration` / 4); one that was heard sooner ago than this is no silent one,
 /// however soon the cache is to be stale.
 const LEASE_OVERDUE: Duration = Duration::from_secs(12);

@@ -17,6 +17,10 @@ pub(crate) const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A change that the answer shows may be on its way through the watch: so long it gets to arrive.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
+/// New connections that are tried in vain are tried ever more rarely: each is a handshake, and a thousand agents may be trying.
+const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
+const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
+
 /// Why a question has no answer that would help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -42,6 +46,8 @@ pub(super) struct Question {
     /// Whether the last question was in vain, and where the next goes.
     failing: bool,
     on_a_new_connection: bool,
+    connection_gap: Duration,
+    next_connection: Moment,
     /// Whether the first word of a stream since the cache became stale has been heard.
     hurried: bool,
 }
@@ -80,6 +86,8 @@ impl Question {
             left_alone_until: Moment::default(),
             failing: false,
             on_a_new_connection: false,
+            connection_gap: FIRST_CONNECTION_GAP,
+            next_connection: Moment::default(),
             hurried: false,
         }
     }
@@ -158,6 +166,8 @@ impl Freshness {
         let Some(asked) = self.take_asked(question) else { return };
         self.question.failing = false;
         self.question.on_a_new_connection = false;
+        self.question.connection_gap = FIRST_CONNECTION_GAP;
+        self.question.next_connection = now;
         let finding = self.held.compare(&asked.before, &node);
         let answer = Answer { node, connection };
         if finding == Finding::Current {
@@ -184,7 +194,12 @@ impl Freshness {
             Refusal::Unheard { retry_after } => (false, retry_after),
         };
         let question = &mut self.question;
-        question.on_a_new_connection = !question.on_a_new_connection && !refused;
+        question.on_a_new_connection =
+            !question.on_a_new_connection && !refused && now >= question.next_connection;
+        if question.on_a_new_connection {
+            question.next_connection = now.plus(question.connection_gap);
+            question.connection_gap = (question.connection_gap * 2).min(LONGEST_CONNECTION_GAP);
+        }
         if std::mem::replace(&mut question.failing, true) || refused {
             question.wait(now, self.rng.f64());
             let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));

@@ -3,7 +3,7 @@
 use crate::board::{Story, at, node};
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{LastFacts, Memory, Node, OnStale, Policy, ServiceFacts};
+use nodegate_readiness::{LastFacts, Memory, Node, NodeFacts, OnStale, Policy, ServiceFacts, Taint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -160,13 +160,25 @@ fn the_form_is_the_one_that_its_number_names() {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "unschedulable": true,
             "deleting": false,
-            "taints": [],
-            "labels": [],
+            "taints": ["example.com/down=soon:NoSchedule"],
+            "labels": ["example.com/pool=a", "example.com/spare"],
             "address_families": {"ipv4": false, "ipv6": false},
         },
     });
-    assert_eq!(written(), expected);
-    assert!(read(&expected, 0).unwrap().is_some());
+    let Node::Present(facts) = node(true) else { unreachable!() };
+    let words = |words: [&str; 3]| words.map(str::to_owned);
+    let [key, value, effect] = words(["example.com/down", "soon", "NoSchedule"]);
+    let [pool, a, spare] = words(["example.com/pool", "a", "example.com/spare"]);
+    let facts = NodeFacts {
+        taints: [Taint { key, value, effect }].into(),
+        labels: [(pool, a), (spare, String::new())].into(),
+        ..facts
+    };
+    let story = predecessor();
+    story.board.set_node(Node::Present(facts.clone()), at(1), WALL);
+    let written = serde_json::to_value(story.board.memory(at(61)).written_at(wall(0))).unwrap();
+    assert_eq!(written, expected);
+    assert_eq!(read(&expected, 0).unwrap().unwrap().node, Node::Present(facts));
 }
 
 proptest! {

@@ -33,6 +33,9 @@ const DISABLED: [&str; 7] = [
 
 const CRI: &str = "io.containerd.grpc.v1.cri";
 
+/// Often, and not long.
+const HURRIED: &str = "interval=200ms,timeout=1s";
+
 /// A containerd, with a host's root around it in which its socket is at the usual place. Killed when dropped.
 pub struct Containerd {
     files: TempDir,
@@ -133,9 +136,14 @@ disabled_plugins = {disabled:?}
         fs::remove_file(self.path("cni/10-test.conflist")).unwrap();
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().id()
+    }
+
     /// Freezes it, or lets it go on.
     pub fn signal(&self, signal: &str) {
-        process::signal(self.running.as_ref().unwrap().id(), signal);
+        process::signal(self.pid(), signal);
     }
 
     /// Ends it at once, as a crash does.
@@ -150,20 +158,24 @@ disabled_plugins = {disabled:?}
     pub fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
-        let socket = self.socket();
-        command.arg(format!("--check=container_runtime:socket={}", socket.display()));
-        Self::launch(command)
+        Self::launch(command, &format!("socket={},{HURRIED}", self.socket().display()))
+    }
+
+    /// An agent of root's that is told its socket and how often to ask.
+    pub fn agent_with(&self, timing: &str) -> Agent {
+        let command = Command::new(programs::agent_in(self.files.path()));
+        Self::launch(command, &format!("socket={},{timing}", self.socket().display()))
     }
 
     /// An agent that has to find its socket.
     pub fn agent_that_finds_it(&self) -> Agent {
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.arg("--host-root").arg(self.path("host"));
-        Self::launch(command)
+        Self::launch(command, HURRIED)
     }
 
-    fn launch(mut command: Command) -> Agent {
-        command.args(["--check=container_runtime:interval=200ms,timeout=1s", "--checks=container_runtime"]);
+    fn launch(mut command: Command, settings: &str) -> Agent {
+        command.args([&format!("--check=container_runtime:{settings}"), "--checks=container_runtime"]);
         Agent::launch_alone(command)
     }
 }

@@ -111,6 +111,26 @@ impl Disks {
         self.agent_of("", args)
     }
 
+    /// The agent in a container whose root is this directory of the host, which holds nothing else.
+    pub fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
+        self.run(&format!(
+            "cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
+             mkdir -p \"$ROOT{root}/proc\"
+             for file in $(ldd \"$ROOT/.nodegate\" | grep -o '/[^ ]*'); do
+               mkdir -p \"$ROOT{root}/${{file%/*}}\"; cp -L \"$file\" \"$ROOT{root}/$file\"
+             done"
+        ));
+        let directory = format!("--root={}{root}", self.root.display());
+        let mut words = vec!["unshare", &directory];
+        match kind {
+            Container::OfItsOwn => words.extend(["--pid", "--fork", "--kill-child", "--mount-proc"]),
+            Container::WithOthers => self.run(&format!("mount -t proc proc \"$ROOT{root}/proc\"")),
+        }
+        let mut command = self.inside(&words);
+        command.arg("/nodegate").args(args);
+        Agent::launch_alone(command)
+    }
+
     /// The same where the host's root is this directory.
     pub fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
@@ -119,6 +139,15 @@ impl Disks {
         command.arg(format!("--host-root={}{root}", self.root.display())).args(args);
         Agent::launch_alone(command)
     }
+}
+
+/// How the first process that a container sees came to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Container {
+    /// It is the agent.
+    OfItsOwn,
+    /// It is the host's (`hostPID`), or a pod's that several containers share: one with another root.
+    WithOthers,
 }
 
 /// What scripts find in their environment.

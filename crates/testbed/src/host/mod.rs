@@ -2,3 +2,4 @@
 
 pub mod containerd;
 pub mod disks;
+pub mod kubernetes;

@@ -83,14 +83,22 @@ impl NodeNetwork {
             net.router(&format!("echo 1 > /proc/sys/net/{family}"));
         }
         // A neighbour that went is noticed within two seconds instead of a minute.
+        net.neighbour_times(500, 1, 200);
+        net
+    }
+
+    fn neighbour_times(&self, reachable_ms: u32, first_probe_s: u32, retrans_ms: u32) {
         for family in ["ipv4", "ipv6"] {
             let of = format!("/proc/sys/net/{family}/neigh/eth0");
-            net.node(&format!(
-                "echo 500 > {of}/base_reachable_time_ms; echo 1 > {of}/delay_first_probe_time"
-            ));
-            net.node(&format!("echo 200 > {of}/retrans_time_ms"));
+            self.node(&format!("echo {reachable_ms} > {of}/base_reachable_time_ms"));
+            self.node(&format!("echo {first_probe_s} > {of}/delay_first_probe_time"));
+            self.node(&format!("echo {retrans_ms} > {of}/retrans_time_ms"));
         }
-        net
+    }
+
+    /// Has a neighbour that went be noticed as late as with the kernel's defaults.
+    pub fn usual_neighbour_times(&self) {
+        self.neighbour_times(30_000, 5, 1_000);
     }
 
     /// Does something on the router. Threads and processes that it starts stay there.
@@ -132,20 +140,33 @@ impl NodeNetwork {
     /// Starts dnsmasq, which knows `node.test`, knows that nothing else is below `test`, has too much to say for a datagram
     /// of `big.test`, and refuses the rest.
     pub fn start_resolver(&mut self) {
+        let big = (1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}"));
+        let known = ["--local=/test/".to_owned(), "--host-record=node.test,10.77.0.2".to_owned()];
+        self.start_dnsmasq(known.into_iter().chain(big));
+    }
+
+    /// Starts dnsmasq, which refuses whatever it is asked.
+    pub fn start_resolver_that_refuses(&mut self) {
+        self.start_dnsmasq([]);
+    }
+
+    fn start_dnsmasq(&mut self, known: impl IntoIterator<Item = String>) {
         let mut command = self.resolver.command("dnsmasq");
         command
             .args("--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --user=root".split(' '));
-        command.args(
-            "--pid-file= --bind-interfaces --local=/test/ --host-record=node.test,10.77.0.2".split(' '),
-        );
+        command.args(["--pid-file=", "--bind-interfaces"]).args(known);
         command.args([RESOLVER_V4, RESOLVER_V6].map(|address| format!("--listen-address={address}")));
-        command.args((1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}")));
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
+    }
+
+    /// The resolver's process.
+    pub fn resolver_pid(&self) -> u32 {
+        self.resolver_program.as_ref().unwrap().id()
     }
 
     /// Freezes the resolver, or lets it go on.
     pub fn signal_resolver(&self, signal: &str) {
-        process::signal(self.resolver_program.as_ref().unwrap().id(), signal);
+        process::signal(self.resolver_pid(), signal);
     }
 
     /// Ends dnsmasq at once.
@@ -163,22 +184,32 @@ impl NodeNetwork {
 
     /// The same with another timeout of the check.
     pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
-        Agent::launch_alone(self.command(timeout, settings))
+        self.agent_with(&format!("interval=200ms,timeout={timeout}"), settings)
+    }
+
+    /// The same with another interval, too.
+    pub fn agent_with(&self, timing: &str, settings: &str) -> Agent {
+        Agent::launch_alone(self.command(timing, settings))
     }
 
     /// The agent on the node in a cluster, which must have been started here.
     pub fn agent_of(&self, cluster: &Cluster, settings: &str) -> Agent {
+        self.agent_of_with(cluster, "interval=200ms,timeout=4s", settings)
+    }
+
+    /// The same with another timing of the check.
+    pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
         fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
-        cluster.launch(self.command("4s", settings))
+        cluster.launch(self.command(timing, settings))
     }
 
-    fn command(&self, timeout: &str, settings: &str) -> Command {
+    fn command(&self, timing: &str, settings: &str) -> Command {
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.uid(UID).gid(UID);
         command.arg("--host-root").arg(self.files.path().join("host"));
-        let check = format!("--check=network:interval=200ms,timeout={timeout},{settings}");
+        let check = format!("--check=network:{timing},{settings}");
         command.args(["--checks=network", &check]);
         command
     }

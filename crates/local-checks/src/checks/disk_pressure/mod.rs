@@ -48,6 +48,8 @@ struct DiskPressure {
     host: HostRoot,
     table: DedicatedThread,
     places: Vec<Place>,
+    /// They are the usual ones of a host. Others may have been mounted one by one, wherever the host's root is.
+    usual: bool,
     /// How long the filesystems have to answer: less than the whole run has, so that it can say which one did not.
     patience: Duration,
 }
@@ -90,6 +92,7 @@ impl DiskPressure {
         Self {
             host: context.host.clone(),
             table: DedicatedThread::new("disk_pressure"),
+            usual: paths.is_none(),
             places: places(paths, &limits).map(|(path, limits)| Place::new(path, limits)).collect(),
             patience: context.timeout * 3 / 4,
         }
@@ -98,8 +101,15 @@ impl DiskPressure {
     async fn look(&self) -> Outcome {
         let deadline = Instant::now() + self.patience;
         let host = self.host.clone();
-        let table = match self.table.run(move || MountTable::read(&host)).await {
-            Ok(Ok(table)) => table,
+        let usual = self.usual;
+        let read = move || {
+            let table = MountTable::read(&host)?;
+            let is_of_host = !usual || table.is_of_host(&host);
+            io::Result::Ok(is_of_host.then_some(table))
+        };
+        let table = match self.table.run(read).await {
+            Ok(Ok(Some(table))) => table,
+            Ok(Ok(None)) => return Outcome::Fail(self.host.not_mounted()),
             Ok(Err(error)) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
             Err(why) => return Outcome::Fail(why.into()),
         };
@@ -107,7 +117,7 @@ impl DiskPressure {
         let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
         seen.retain(|seen| !is_overlay(&table, seen));
         if seen.is_empty() {
-            // Such as the container's own root when the host's is not mounted: a pass would be a lie.
+            // Such as an overlay alone: a pass would be a lie.
             return Outcome::Fail(Reason::new("NothingToMeasure").detail(format_args!(
                 "none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()

@@ -46,6 +46,7 @@ pub(crate) const DEFINITION: Definition = Definition {
         let set = context.options.get::<Paths>(PATHS.name()).map(|Paths(paths)| paths);
         let watch = Watch {
             host: context.host.clone(),
+            usual: set.is_none(),
             paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
             writable: Mutex::default(),
         };
@@ -71,6 +72,8 @@ impl Check for FilesystemRo {
 struct Watch {
     host: HostRoot,
     paths: Vec<PathBuf>,
+    /// They are the usual ones of a host. Others may have been mounted one by one, wherever the host's root is.
+    usual: bool,
     /// Whether each filesystem took writes when it was first seen at this mount: one that did and does not any more has
     /// been turned read-only, one that never did is read-only by design.
     writable: Mutex<HashMap<(u32, Device), bool>>,
@@ -82,9 +85,12 @@ impl Watch {
             Ok(table) => table,
             Err(error) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
         };
+        if self.usual && !table.is_of_host(&self.host) {
+            return Outcome::Fail(self.host.not_mounted());
+        }
         let mounts = self.watched(&table);
         if mounts.is_empty() {
-            // Such as the container's own root when the host's is not mounted: a pass would be a lie.
+            // A pass would be a lie.
             return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
                 "no disk under the watched paths; is --host-root={} the host's /?",
                 self.host.as_path().display()

@@ -4,7 +4,8 @@
 //! `nodeEligible`, and with it a 503 that means "healthy, but the node is being deleted"; newer ones add `healthy` and a
 //! `status` for each IP family, and write times in RFC 3339. Every answer with 200 has a `lastUpdated` of right now since
 //! kube-proxy tells "nothing to do" from "stuck" by itself; before that it was the last run of its loop. The times in
-//! `status` are those of the last change, which on a quiet cluster may be hours ago, so they say nothing.
+//! `status` are those of the last change, which on a quiet cluster may be hours ago, so they say nothing; that there is no
+//! `status` says that no rule has been written yet.
 
 use super::stamp::Stamp;
 use crate::http::status_reason;
@@ -97,7 +98,14 @@ impl Answer {
         if !stuck.is_empty() {
             return Some(Reason::new("NotSynced").name(&stuck.join(", ")));
         }
-        (self.healthy == Some(false)).then(|| Reason::new("NotSynced"))
+        match self.healthy {
+            Some(false) => Some(Reason::new("NotSynced")),
+            // It calls itself healthy while it starts; a family has a status once its rules have been written.
+            Some(true) if self.status.is_empty() => {
+                Some(Reason::new("NotSynced").detail("no rules written yet"))
+            }
+            _ => None,
+        }
     }
 
     /// How long before the answer `updated` was, by kube-proxy's own clock; `None` if it never was, or can't be read: the
@@ -186,6 +194,15 @@ mod tests {
         );
         assert_eq!(at(503, &answer(false, true, true)), fail("NotSynced"));
         assert_eq!(at(200, &answer(false, true, true)), fail("NotSynced"));
+    }
+
+    #[test]
+    fn one_that_starts_has_written_no_rules() {
+        let times = r#""lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true"#;
+        let answer = |more: &str| at(200, &format!("{{{times}{more}}}"));
+        assert_eq!(answer(r#","healthy":true"#), fail("NotSynced: no rules written yet"));
+        assert_eq!(answer(r#","healthy":true,"status":{"IPv4":{"healthy":true}}"#), Outcome::Pass);
+        assert_eq!(answer(""), Outcome::Pass, "a release that has no status");
     }
 
     #[test]

@@ -158,6 +158,21 @@ fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_no
     assert!(story.age() > STALE_AFTER.mul_f64(0.8));
 }
 
+/// Each is a handshake, and a thousand agents may be trying.
+#[test]
+fn new_connections_are_tried_ever_more_rarely() {
+    let mut story = Story::watching();
+    let mut tried = Vec::new();
+    while tried.len() < 8 {
+        if story.asks().1 {
+            tried.push(story.now);
+        }
+    }
+    let gaps: Vec<u64> = tried.windows(2).map(|pair| pair[1].since(pair[0]).as_secs()).collect();
+    assert!(gaps.iter().zip([3, 4, 8, 18, 20, 20, 20]).all(|(gap, least)| *gap >= least), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= 60), "{gaps:?}");
+}
+
 #[test]
 fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
     let refused = |seconds| {

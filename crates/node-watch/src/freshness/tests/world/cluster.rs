@@ -19,8 +19,19 @@ impl World {
         }
         let version = self.version.to_string();
         self.states.push((NodeState::Present { uid: uid.to_owned(), version }, None));
-        if self.hears(0).is_some() {
-            self.tell_node(self.newest());
+        match self.rng.u8(0..4) {
+            0 if self.late.is_none() => self.late = Some((self.now + self.rng.u64(1..900), self.newest())),
+            _ => self.tell_in_order(self.newest()),
+        }
+    }
+
+    /// What is on its way comes first.
+    pub(super) fn tell_in_order(&mut self, state: usize) {
+        let late = self.late.take().map(|(_, late)| late);
+        for state in late.filter(|late| *late < state).into_iter().chain([state]) {
+            if self.hears(0).is_some() && self.held.is_none_or(|held| held < state) {
+                self.tell_node(state);
+            }
         }
     }
 

@@ -1,0 +1,58 @@
+//! What runs on the nodes: applications, who answers health checks, and agents.
+
+use crate::lab::node_address;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// Requests by the node that they reached.
+pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
+
+pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
+    count_of(counts, node_address(index))
+}
+
+pub(crate) fn count_of(counts: &Counts, node: IpAddr) -> u64 {
+    counts.lock().unwrap().get(&node).copied().unwrap_or(0)
+}
+
+/// An HTTP server on all addresses that counts by the address it was reached at.
+pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let (counts, healthy) = (counts.clone(), healthy.clone());
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                assert!(bytes > 0);
+                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+                *counts.lock().unwrap().entry(at).or_insert(0) += 1;
+                let status = if healthy(at) { "200 OK" } else { "503 Service Unavailable" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
+/// Agents of HAProxy's agent-check, each of which always says the same.
+pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+            let _ = stream.write_all(word(at)).await;
+        }
+    });
+    port
+}

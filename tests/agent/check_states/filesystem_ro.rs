@@ -1,0 +1,74 @@
+//! `filesystem_ro` on real disks that the real kernel stops writing to.
+
+use crate::check_states::part::{Pace, Part, Says, State};
+use nodegate_testbed::Agent;
+use nodegate_testbed::host::disks::Disks;
+
+/// Has ext4 find an error in itself.
+const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
+const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
+const UNMOUNT: &str = "umount \"$ROOT/e\"";
+
+const NOTHING: Says = Says::Fails("NothingToWatch: no disk under the watched paths; is --host-root=…");
+
+pub(crate) struct Filesystem {
+    pace: Pace,
+    disks: Disks,
+}
+
+impl Part for Filesystem {
+    const CHECK: &'static str = "filesystem_ro";
+    const PLAYED_WITH: &'static str = "ext4 on a loop device of the running kernel, at `/e`; `paths=/e`";
+    const STATES: &'static [State<Self>] = &[
+        State::new("absent: no disk under the paths", |_| (), NOTHING),
+        State::new("healthy", |part| part.disks.run(MOUNT), Says::Passes),
+        State::new("the kernel finds an error in it, and writes no more", Self::fail, ERROR_FOUND),
+        State::new("repaired: `fsck`, and mounted again", Self::repair, Says::Passes),
+        State::new("shut down", Self::shut_down, Says::Fails("…: /e (ext4 /dev/loop…")),
+        State::new("repaired again", Self::repair, Says::Passes),
+        State::new(
+            "somebody mounts it read-only",
+            Self::remount,
+            Says::Fails("RemountedReadOnly: /e (ext4 /dev/loop…"),
+        )
+        .newcomer(Says::Passes),
+        State::new("and writable again", Self::writable, Says::Passes),
+        State::new("removed: unmounted", |part| part.disks.run(UNMOUNT), NOTHING),
+    ];
+
+    fn start(pace: Pace) -> Self {
+        let disks = Disks::start("ext4 errors=remount-ro e; umount \"$ROOT/e\"");
+        Self { pace, disks }
+    }
+
+    fn agent(&self) -> Agent {
+        let settings = format!("--check=filesystem_ro:paths=/e,{}", self.pace.settings());
+        self.disks.agent(&["--checks=filesystem_ro", &settings])
+    }
+}
+
+const ERROR_FOUND: Says = Says::Fails("FilesystemError: /e (ext4 /dev/loop…");
+
+impl Filesystem {
+    fn fail(&mut self) {
+        self.disks.run(ERROR);
+    }
+
+    fn repair(&mut self) {
+        self.disks.run(&format!(
+            "{UNMOUNT}; fsck.ext4 -fy \"$ROOT/.e.img\" >/dev/null 2>&1 || [ $? -lt 4 ]; {MOUNT}"
+        ));
+    }
+
+    fn shut_down(&mut self) {
+        self.disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
+    }
+
+    fn remount(&mut self) {
+        self.disks.run("mount -o remount,ro \"$ROOT/e\"");
+    }
+
+    fn writable(&mut self) {
+        self.disks.run("mount -o remount,rw \"$ROOT/e\"");
+    }
+}

@@ -1,0 +1,114 @@
+//! Plays the states of a part, one after the other, with an agent that is there all the time and one that starts in each.
+
+use crate::check_states::part::{Pace, Part, Says, State, question, said};
+use nodegate_testbed::waiting::DEADLINE;
+use nodegate_testbed::{Agent, Reply};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// As often as a load balancer that is in a hurry.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// For a machine that is busy, and for the run itself.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Until the state showed; none if the answer was this one before and stayed so. Or what did not hold.
+pub(crate) type Told = Result<Option<Duration>, String>;
+
+/// What came of each state; those that were left out are none.
+pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
+    if !P::is_there() {
+        return P::STATES.iter().map(|_| None).collect();
+    }
+    let stage = guarded(|| {
+        let part = P::start(pace);
+        let agent = part.agent();
+        (part, agent)
+    });
+    let (mut part, agent) = match stage {
+        Ok(stage) => stage,
+        Err(error) => return P::STATES.iter().map(|_| Some(Err(error.clone()))).collect(),
+    };
+    let mut told = Vec::new();
+    for state in P::STATES {
+        let here = (!(state.long && pace.is_hurried()))
+            .then(|| guarded(|| enter(state, &mut part, &agent, pace)).and_then(|told| told));
+        if let Some(here) = &here {
+            eprintln!("  {}, {}: {here:?}", P::TITLE, state.name);
+        }
+        told.push(here);
+    }
+    drop(agent);
+    told
+}
+
+/// A story that breaks off is told like the others.
+fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+    })
+}
+
+fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> Told {
+    let ask = || agent.get(&question(P::CHECK));
+    let before = state.says.is(&ask(), pace);
+    (state.enter)(part);
+    let shown = if before {
+        stays(ask, state.says, pace)?;
+        None
+    } else {
+        let shown = shows(ask, state.says, pace)?;
+        if !pace.is_hurried() && shown > state.within + SLACK {
+            return Err(format!("showed after {shown:?}, not within {:?}", state.within));
+        }
+        Some(shown)
+    };
+    let newcomer = part.agent();
+    let first = newcomer.get(&question(P::CHECK));
+    if !state.newcomer.is(&first, pace) {
+        return Err(format!(
+            "an agent that starts then is to say {:?}, and says {}",
+            state.newcomer,
+            body(&first)
+        ));
+    }
+    Ok(shown)
+}
+
+/// Waits until it says so.
+fn shows(ask: impl Fn() -> Reply, says: Says, pace: Pace) -> Result<Duration, String> {
+    let start = Instant::now();
+    let mut seen = Vec::new();
+    loop {
+        let reply = ask();
+        if says.is(&reply, pace) {
+            return Ok(start.elapsed());
+        }
+        if seen.last() != Some(&body(&reply)) {
+            seen.push(body(&reply));
+        }
+        if start.elapsed() > DEADLINE {
+            return Err(format!("was to say {says:?}, and said {}", seen.join(", ")));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Sees that it says so for as long as two runs take.
+fn stays(ask: impl Fn() -> Reply, says: Says, pace: Pace) -> Result<(), String> {
+    let start = Instant::now();
+    while start.elapsed() < pace.interval() * 2 + SLACK {
+        let reply = ask();
+        if !says.is(&reply, pace) {
+            return Err(format!("was to go on saying {says:?}, and said {}", body(&reply)));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn body(reply: &Reply) -> String {
+    format!("{} ({})", said(reply), reply.reason().unwrap_or_default())
+}

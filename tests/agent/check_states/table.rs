@@ -1,0 +1,146 @@
+//! The table: as it is printed, and as docs/checks.md has it.
+
+use crate::check_states::part::{Pace, Part, Says, State};
+use crate::check_states::play::{Told, play};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/checks.md");
+const BEGIN: &str = "<!-- The table from here on is written by `make checks-test WRITE=1`. -->\n";
+const END: &str = "<!-- The end of the table. -->\n";
+
+/// A check with the states of what it looks at.
+pub(crate) struct Story {
+    pub(crate) title: &'static str,
+    pub(crate) play: fn(Pace) -> Vec<Option<Told>>,
+    played_with: &'static str,
+    rows: fn() -> Vec<Row>,
+}
+
+/// What does not depend on how it is played.
+struct Row {
+    state: &'static str,
+    says: Says,
+    newcomer: Says,
+    /// None where the one before has the same answer.
+    within: Option<u64>,
+    note: Option<&'static str>,
+}
+
+impl Story {
+    pub(crate) const fn of<P: Part>() -> Self {
+        Self { title: P::TITLE, play: play::<P>, played_with: P::PLAYED_WITH, rows: rows::<P> }
+    }
+
+    /// Its table; `cell` gives the seconds of a row.
+    fn section(&self, mut cell: impl FnMut(usize) -> String) -> String {
+        let mut text = format!("### `{}`\n\nPlayed with {}.\n\n", self.title, self.played_with);
+        text += "| state | answer | reason | seconds | at most | an agent that starts then |\n|---|---|---|---|---|---|\n";
+        let mut notes = Vec::new();
+        for (number, row) in (self.rows)().into_iter().enumerate() {
+            let mark = row.note.map_or_else(String::new, |note| {
+                let at = notes.iter().position(|known| *known == note).unwrap_or_else(|| {
+                    notes.push(note);
+                    notes.len() - 1
+                });
+                format!(" ({})", at + 1)
+            });
+            let newcomer = if row.newcomer == row.says { "the same".to_owned() } else { both(row.newcomer) };
+            let Row { state, says, within, .. } = row;
+            let within = within.map_or_else(|| "–".to_owned(), |within| within.to_string());
+            let _ = writeln!(
+                text,
+                "| {state}{mark} | {} | {} | {} | {within} | {newcomer} |",
+                says.verdict(),
+                code(says.reason()),
+                cell(number),
+            );
+        }
+        for (number, note) in (1..).zip(notes) {
+            let _ = write!(text, "\n({number}) {note}.\n");
+        }
+        text
+    }
+}
+
+fn rows<P: Part>() -> Vec<Row> {
+    let before = std::iter::once(None).chain(P::STATES.iter().map(|state| Some(state.says)));
+    let row = |(state, before): (&State<P>, Option<Says>)| Row {
+        state: state.name,
+        says: state.says,
+        newcomer: state.newcomer,
+        within: before.is_some_and(|before| before != state.says).then_some(state.within.as_secs()),
+        note: state.note,
+    };
+    P::STATES.iter().zip(before).map(row).collect()
+}
+
+fn code(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!("`{reason}`") }
+}
+
+fn both(says: Says) -> String {
+    let reason = code(says.reason());
+    if reason.is_empty() { says.verdict().to_owned() } else { format!("{}: {reason}", says.verdict()) }
+}
+
+/// The seconds of each row, by title and number.
+pub(crate) type Seconds = BTreeMap<(&'static str, usize), String>;
+
+/// How a row was, in its cell for the seconds.
+pub(crate) fn cell(told: Option<&Told>) -> String {
+    match told {
+        None => "not played".to_owned(),
+        Some(Ok(None)) => "–".to_owned(),
+        Some(Ok(Some(shown))) => format!("{:.1}", shown.as_secs_f64()),
+        Some(Err(how)) => format!("**did not hold**: {}", how.replace('\n', " ")),
+    }
+}
+
+/// All sections.
+pub(crate) fn render(stories: &[Story], seconds: &Seconds) -> String {
+    let section = |story: &Story| {
+        story.section(|number| seconds.get(&(story.title, number)).cloned().unwrap_or_else(|| "?".to_owned()))
+    };
+    stories.iter().map(section).collect::<Vec<_>>().join("\n")
+}
+
+/// What the document has between the marks.
+fn documented(text: &str) -> (&str, &str, &str) {
+    let (before, rest) = text.split_once(BEGIN).expect("docs/checks.md has the mark where the table begins");
+    let (table, after) = rest.split_once(END).expect("docs/checks.md has the mark where the table ends");
+    (before, table.trim(), after)
+}
+
+pub(crate) fn write(table: &str) {
+    let text = fs::read_to_string(DOCUMENT).unwrap();
+    let (before, _, after) = documented(&text);
+    fs::write(DOCUMENT, format!("{before}{BEGIN}\n{table}\n{END}{after}")).unwrap();
+}
+
+/// All but the seconds is as the stories have it.
+pub(crate) fn assert_documented(stories: &[Story]) {
+    let text = fs::read_to_string(DOCUMENT).unwrap();
+    let (_, table, _) = documented(&text);
+    let without_seconds = |line: &str| {
+        let mut cells: Vec<&str> = line.split(" | ").collect();
+        if let [_, _, _, seconds, _, _] = cells.as_mut_slice() {
+            assert!(*seconds == "seconds" || *seconds == "–" || seconds.parse::<f64>().is_ok(), "{line}");
+            *seconds = "";
+        }
+        cells.join(" | ")
+    };
+    let known = render(stories, &known_seconds(stories));
+    let lines = |text: &str| text.lines().map(without_seconds).collect::<Vec<_>>();
+    let (documented, known) = (lines(table), lines(known.trim()));
+    for (documented, known) in std::iter::zip(&documented, &known) {
+        assert_eq!(documented, known, "docs/checks.md, and what make checks-test knows");
+    }
+    assert_eq!(documented.len(), known.len(), "docs/checks.md has as many lines as make checks-test knows");
+}
+
+fn known_seconds(stories: &[Story]) -> Seconds {
+    let rows = stories.iter().flat_map(|story| (0..(story.rows)().len()).map(|number| (story.title, number)));
+    rows.map(|row| (row, "–".to_owned())).collect()
+}
