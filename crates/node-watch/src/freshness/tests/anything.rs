@@ -1,0 +1,136 @@
+//! Whatever happens, in whatever order: nothing is proved that nobody said, and the machine neither sleeps in nor spins.
+//! `PROPTEST_CASES=20000` tries more.
+
+use super::story::{STALE_AFTER, elsewhere, here, node};
+use crate::freshness::{Action, Freshness, Input, Refusal};
+use crate::stream::Stream;
+use nodegate_readiness::Moment;
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// What happens, as far as it is drawn; and how many milliseconds later.
+#[derive(Clone, Debug)]
+struct Happens {
+    what: u8,
+    stream: Stream,
+    version: u32,
+    ago: u64,
+    here: bool,
+    later: u64,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let stream = prop_oneof![4 => Just(Stream::Node), 2 => Just(Stream::Lease), 1 => (0..3_usize).prop_map(Stream::Service)];
+    let later = prop_oneof![Just(0), 0..50_u64, 0..3000_u64, 0..100_000_u64];
+    (0..11_u8, stream, 0..4_u32, 0..20_000_u64, any::<bool>(), later).prop_map(
+        |(what, stream, version, ago, here, later)| Happens { what, stream, version, ago, here, later },
+    )
+}
+
+impl Happens {
+    fn input(&self, now: Moment, question: u64) -> Input {
+        let Self { stream, ago, .. } = *self;
+        let ago = Duration::from_millis(ago);
+        let connection = if self.here { here() } else { elsewhere() };
+        let state = node(self.version);
+        let of_node = (stream == Stream::Node).then(|| state.clone());
+        let wall = SystemTime::UNIX_EPOCH + now.since(Moment::default());
+        match self.what {
+            0 => Input::Began(stream),
+            1 => Input::ListAnswered(stream, connection),
+            2 => Input::Listed { stream, asked_at: now.before(ago).unwrap(), node: of_node },
+            3 => Input::Accepted(stream, connection),
+            4 => Input::Bytes(stream),
+            5 => Input::Changed { stream, node: of_node },
+            6 => Input::Renewed { at: self.here.then_some(wall - ago), wall },
+            7 => Input::Closed(stream),
+            8 => Input::Answered { question, node: state, connection },
+            9 => {
+                let refusal = Refusal::Answered { retry_after: self.here.then_some(ago) };
+                Input::Unanswered { question, refusal }
+            }
+            // The clock on the wall is anywhere.
+            _ => Input::Woke { wall: wall + ago * u32::from(self.here) },
+        }
+    }
+}
+
+/// What there was to be proved by, told apart by nothing but its date.
+#[derive(Default)]
+struct Witnesses {
+    dates: Vec<Moment>,
+    asked: Vec<(u64, Moment)>,
+}
+
+impl Witnesses {
+    fn hear(&mut self, input: &Input, now: Moment) {
+        match input {
+            Input::Listed { asked_at, .. } => self.dates.push(*asked_at),
+            Input::Changed { .. } => self.dates.push(now),
+            // An answer that is not ours yet may become it while it waits.
+            Input::Answered { question, .. } => {
+                let asked = self.asked.iter().filter(|(number, _)| number == question);
+                self.dates.extend(asked.map(|(_, at)| *at));
+            }
+            Input::Renewed { at: Some(at), .. } => {
+                let age = at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                self.dates.push(Moment::from_start(age));
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_proved_that_nobody_said(seed: u64, story in proptest::collection::vec(happens(), 0..200)) {
+        let mut machine = Freshness::new(STALE_AFTER, 2, fastrand::Rng::with_seed(seed), Arc::default());
+        let mut now = Moment::from_start(Duration::from_secs(100));
+        let (mut witnesses, mut watched) = (Witnesses::default(), false);
+        for happens in story {
+            let next = now.plus(Duration::from_millis(happens.later));
+            // It is woken when it wants to be, a bit late.
+            while let Some(wakes) = machine.wake_at().filter(|at| *at <= next) {
+                prop_assert!(wakes > now, "woken again at once");
+                now = wakes;
+                let wall = SystemTime::UNIX_EPOCH + now.since(Moment::default());
+                check(machine.step(Input::Woke { wall }, now), now, &mut witnesses, watched)?;
+            }
+            now = next;
+            let question = witnesses.asked.last().map_or(0, |(number, _)| *number);
+            let input = happens.input(now, question);
+            witnesses.hear(&input, now);
+            match input {
+                Input::Accepted(Stream::Node, _) => watched = true,
+                Input::Began(Stream::Node) | Input::Closed(Stream::Node) => watched = false,
+                _ => {}
+            }
+            check(machine.step(input, now), now, &mut witnesses, watched)?;
+        }
+    }
+}
+
+fn check(
+    actions: Vec<Action>,
+    now: Moment,
+    witnesses: &mut Witnesses,
+    watched: bool,
+) -> Result<(), TestCaseError> {
+    for action in actions {
+        match action {
+            Action::ProveNode(at) | Action::Prove(at) | Action::ProveService(_, at) => {
+                prop_assert!(at <= now, "proof from the future");
+                prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: nobody said that");
+            }
+            Action::Ask { question, .. } => {
+                prop_assert!(watched, "asked while nobody watches");
+                let last = witnesses.asked.last().map_or(0, |(number, _)| *number);
+                prop_assert_eq!(question, last + 1);
+                witnesses.asked.push((question, now));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
