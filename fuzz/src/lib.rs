@@ -1,7 +1,7 @@
 //! What the fuzz targets share: inputs cut into parts, a board to answer from, and what holds for every answer.
 
-use nodegate_readiness::{Begins, 
-    Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceFacts,
+use nodegate_readiness::{
+    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceFacts,
     ServiceName,
 };
 use serde_json::Value;
