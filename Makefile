@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ checks-test: tools ## Each check beside what it looks at, in every state of it, 
 	@cargo build --quiet --locked --bin nodegate
 	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" \
 	  cargo test --quiet --locked --test agent -- --ignored --exact check_states::table --nocapture
+
+rtnl-test: tools ## The kernel's lock on all interfaces held for a minute: one thread of the agent waits, all else goes on
+	@cargo test --quiet --locked --test agent -- --ignored --exact rtnl::for_a_minute --nocapture
 
 lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
 	@cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture

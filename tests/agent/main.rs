@@ -22,6 +22,7 @@ mod local_checks;
 mod memory;
 mod network;
 mod page;
+mod rtnl;
 mod services;
 mod settings;
 mod startup;

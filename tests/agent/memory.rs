@@ -125,6 +125,43 @@ fn a_successor_that_fails_open_says_what_was_known() {
     }
 }
 
+/// A node without an endpoint drops what it gets, whichever agent says so; and a signal by a value needs the value.
+#[test]
+fn a_successor_holds_the_endpoints_of_a_service_and_a_drain_by_a_value() {
+    let story = Story::begin();
+    story.cluster.allow_services();
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web-a", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"port": 8080}],
+        "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": NODE, "conditions": {"ready": false}}],
+    });
+    story.cluster.sim.apply(slice).unwrap();
+    let args = [
+        KEEP,
+        "--watch-service=default/web",
+        "--drain-on=label:maintenance=planned,taint:example.com/out=disk:NoExecute",
+        "--startup-grace=100ms",
+    ];
+    let first = story.agent(&args);
+    first.wait_ready();
+    first.wait_fails("service:default/web", "NoLocalEndpoints");
+    story.cluster.sim.label(NODE, "maintenance", Some("planned"));
+    first.wait_reason("Label:maintenance");
+    story.cluster.wait(story.cluster.sim.kill());
+    let second = story.agent(&args);
+    let told = second.health();
+    assert_eq!(
+        (told.status, told.reason().as_deref(), told.is_stale()),
+        (503, Some("Label:maintenance"), true)
+    );
+    let service = second.get("/health?check=service:default/web");
+    assert_eq!((service.status, service.reason().as_deref()), (503, Some("NoLocalEndpoints")));
+    assert!(service.is_stale() && second.get("/services/default/web").status == 503);
+}
+
 #[test]
 fn an_agent_that_was_killed_remembers() {
     let story = Story::begin();

@@ -16,6 +16,7 @@ mod backend;
 mod configurations;
 mod envoy;
 mod event;
+mod haproxy_pair;
 mod keepalived;
 mod mode;
 mod nginx;

@@ -82,10 +82,12 @@ impl Plan {
 impl Planned {
     fn draw(fault: Fault, random: &mut Rng) -> Self {
         let from = seconds(random, 0.0, 12.0);
-        let lasts = match random.u32(..3) {
-            0 => seconds(random, 0.2, 9.0),
-            1 => seconds(random, 9.0, 22.0),
-            _ => seconds(random, 18.0, 45.0),
+        let lasts = match random.u32(..20) {
+            0..7 => seconds(random, 0.2, 9.0),
+            7..13 => seconds(random, 9.0, 22.0),
+            13..19 => seconds(random, 18.0, 45.0),
+            // Longer than a bookmark's interval.
+            _ => seconds(random, 70.0, 110.0),
         };
         let until = if fault.is_a_moment() { from } else { from + lasts };
         Self {

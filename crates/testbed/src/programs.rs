@@ -15,6 +15,11 @@ pub fn kube_sim() -> PathBuf {
     built("kube-sim", "-p nodegate-kube-sim --bin kube-sim")
 }
 
+/// HAProxy's companion.
+pub fn haproxy_sync() -> PathBuf {
+    built("nodegate-haproxy", "-p nodegate-haproxy-sync")
+}
+
 /// What `make demo` runs.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")

@@ -2,7 +2,7 @@
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::Disks;
+use nodegate_testbed::host::disks::{Container, Disks};
 use nodegate_testbed::process::{Slowed, signal, slow_down};
 use std::time::Duration;
 
@@ -121,5 +121,28 @@ impl Served {
 
     fn kill(&mut self) {
         signal(self.server, "KILL");
+    }
+}
+
+/// With an agent that does not see the host.
+pub(crate) struct Unseen(Pace, Disks);
+
+impl Part for Unseen {
+    const CHECK: &'static str = "disk_pressure";
+    const TITLE: &'static str = "disk_pressure, of an agent in a container that does not see the host";
+    const PLAYED_WITH: &'static str = "a root of its own for the agent, on ext4";
+    const STATES: &'static [State<Self>] = &[State::new(
+        "absent: nothing is mounted at `--host-root`",
+        |_| (),
+        Says::Fails("HostNotMounted: the host's / is not at --host-root=/"),
+    )];
+
+    fn start(pace: Pace) -> Self {
+        Self(pace, Disks::start("ext4 rw e 256M"))
+    }
+
+    fn agent(&self) -> Agent {
+        let settings = format!("--check=disk_pressure:{}", self.0.settings());
+        self.1.agent_in_container(Container::OfItsOwn, "/e", &["--checks=disk_pressure", &settings])
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::Disks;
+use nodegate_testbed::host::disks::{Container, Disks};
 
 /// Has ext4 find an error in itself.
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
@@ -18,7 +18,8 @@ pub(crate) struct Filesystem {
 
 impl Part for Filesystem {
     const CHECK: &'static str = "filesystem_ro";
-    const PLAYED_WITH: &'static str = "ext4 on a loop device of the running kernel, at `/e`; `paths=/e`";
+    const PLAYED_WITH: &'static str = "ext4 on a loop device of the running kernel, at `/e`; `paths=/e`. A `stat` that hangs is not played here: no disk of this \
+         kernel does that when asked to. `disk_pressure`, which waits for a call in the same way, has one";
     const STATES: &'static [State<Self>] = &[
         State::new("absent: no disk under the paths", |_| (), NOTHING),
         State::new("healthy", |part| part.disks.run(MOUNT), Says::Passes),
@@ -70,5 +71,28 @@ impl Filesystem {
 
     fn writable(&mut self) {
         self.disks.run("mount -o remount,rw \"$ROOT/e\"");
+    }
+}
+
+/// With an agent that does not see the host.
+pub(crate) struct Unseen(Pace, Disks);
+
+impl Part for Unseen {
+    const CHECK: &'static str = "filesystem_ro";
+    const TITLE: &'static str = "filesystem_ro, of an agent in a container that does not see the host";
+    const PLAYED_WITH: &'static str = "a root of its own for the agent, on ext4";
+    const STATES: &'static [State<Self>] = &[State::new(
+        "absent: nothing is mounted at `--host-root`",
+        |_| (),
+        Says::Fails("HostNotMounted: the host's / is not at --host-root=/"),
+    )];
+
+    fn start(pace: Pace) -> Self {
+        Self(pace, Disks::start("ext4 rw e 256M"))
+    }
+
+    fn agent(&self) -> Agent {
+        let settings = format!("--check=filesystem_ro:{}", self.0.settings());
+        self.1.agent_in_container(Container::OfItsOwn, "/e", &["--checks=filesystem_ro", &settings])
     }
 }

@@ -54,7 +54,7 @@ impl Part for Dns {
     }
 
     fn agent(&self) -> Agent {
-        self.net.agent_with(self.pace.network_settings(), "name=node.test,gateways=off,families=both")
+        self.net.agent_with(self.pace.settings(), "name=node.test,gateways=off,families=both")
     }
 }
 
@@ -126,7 +126,7 @@ impl Part for Gateway {
     }
 
     fn agent(&self) -> Agent {
-        self.net.agent_with(self.pace.network_settings(), "nameservers=off,families=both")
+        self.net.agent_with(self.pace.settings(), "nameservers=off,families=both")
     }
 }
 
@@ -192,7 +192,7 @@ impl Part for Leftover {
     }
 
     fn agent(&self) -> Agent {
-        let agent = self.net.agent_of_with(&self.cluster, self.pace.network_settings(), "nameservers=off");
+        let agent = self.net.agent_of_with(&self.cluster, self.pace.settings(), "nameservers=off");
         agent.wait_ready();
         agent
     }

@@ -17,12 +17,7 @@ impl Pace {
 
     /// What the agent is told of a check.
     pub(crate) fn settings(self) -> &'static str {
-        if self.is_hurried() { "interval=200ms,timeout=1s" } else { "interval=5s,timeout=5s" }
-    }
-
-    /// The same for `network`, whose nameservers are asked again after a second.
-    pub(crate) fn network_settings(self) -> &'static str {
-        if self.is_hurried() { "interval=200ms,timeout=2s" } else { self.settings() }
+        if self.is_hurried() { "interval=200ms,timeout=2s" } else { "interval=5s,timeout=5s" }
     }
 
     /// The same time at this pace.
@@ -35,7 +30,7 @@ impl Pace {
         if !self.is_hurried() {
             return pattern.to_owned();
         }
-        pattern.replace("Timeout after 5s", "Timeout after 1s").replace("after 3s 750ms", "after 750ms")
+        pattern.replace("Timeout after 5s", "Timeout after 2s").replace("after 3s 750ms", "after 1s 500ms")
     }
 
     pub(crate) fn is_hurried(self) -> bool {

@@ -3,14 +3,15 @@
 
 mod combinations;
 mod component_heads;
+mod haproxy;
 mod pod_security;
 mod support;
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
-pub(crate) use support::overlay;
 use support::{Json, ROOT, Settings, install, knows_every_field};
+pub(crate) use support::{Manifests, overlay, render};
 
 #[test]
 fn install_yaml_is_the_base_rendered() {

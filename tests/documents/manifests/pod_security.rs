@@ -75,7 +75,11 @@ const RULES: [Rule; 16] = [
 
 /// The rules that the pod breaks.
 pub(crate) fn broken(manifests: &Manifests) -> Vec<&'static str> {
-    let pod = manifests.pod();
+    broken_by(manifests.pod())
+}
+
+/// The rules that a pod breaks.
+pub(crate) fn broken_by(pod: &Value) -> Vec<&'static str> {
     let containers: Vec<&Value> = ["/initContainers", "/containers", "/ephemeralContainers"]
         .iter()
         .flat_map(|list| pod.every(list))

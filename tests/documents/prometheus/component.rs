@@ -1,7 +1,7 @@
 //! manifests/components/prometheus as kustomize renders it. The types have what we use of the operator's resources and of a
 //! rule file, spelled as there, and refuse all else: so a wrong field is found where no cluster has the definitions.
 
-use crate::manifests::overlay;
+use crate::manifests::{Manifests, overlay, render};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -74,12 +74,20 @@ pub(crate) struct Alert {
 }
 
 impl Component {
+    /// The agent's.
     pub(crate) fn render() -> Self {
-        let objects = kustomize();
-        let spec = |kind: &str| the(&objects, kind)["spec"].clone();
-        let dashboards = &the(&objects, "ConfigMap")["data"];
-        let dashboard = dashboards["nodegate-dashboard.json"].as_str().unwrap();
-        let labels = &the(&objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+        Self::of(&kustomize(), "nodegate-dashboard.json")
+    }
+
+    /// That of nodegate-haproxy, on top of its own manifests.
+    pub(crate) fn haproxy() -> Self {
+        Self::of(&haproxy_objects(), "nodegate-haproxy-dashboard.json")
+    }
+
+    fn of(objects: &[Value], dashboard: &str) -> Self {
+        let spec = |kind: &str| the(objects, kind)["spec"].clone();
+        let dashboard = the(objects, "ConfigMap")["data"][dashboard].as_str().unwrap();
+        let labels = &the(objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
         Self {
             pod_monitor: serde_json::from_value(spec("PodMonitor")).unwrap(),
             rules: serde_json::from_value(spec("PrometheusRule")).unwrap(),
@@ -91,6 +99,11 @@ impl Component {
 
 fn kustomize() -> Vec<Value> {
     overlay("components: [manifests/components/prometheus]").0
+}
+
+fn haproxy_objects() -> Vec<Value> {
+    let lines = "resources: [manifests/haproxy]\ncomponents: [manifests/haproxy/prometheus]\n";
+    Manifests::parse(&render(lines)).0
 }
 
 fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
@@ -108,6 +121,12 @@ fn the_objects_are_where_operator_and_sidecar_look() {
         assert_eq!(object["apiVersion"], "monitoring.coreos.com/v1");
         assert_eq!(object["metadata"]["namespace"], "nodegate");
         assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "nodegate");
+    }
+    for kind in ["PodMonitor", "PrometheusRule"] {
+        let objects = haproxy_objects();
+        let object = the(&objects, kind);
+        assert_eq!(object["metadata"]["namespace"], "nodegate");
+        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "nodegate-haproxy");
     }
     let dashboard = the(&objects, "ConfigMap");
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");

@@ -58,6 +58,7 @@ fn text(value: &Value, key: &str) -> String {
 fn filled(query: &str) -> String {
     let query =
         query.replace("$__rate_interval", RATE_INTERVAL).replace("$job", "(nodegate)").replace("$node", ".*");
+    let query = query.replace("$balancer", ".*");
     assert!(!query.contains('$'), "an unknown variable: {query}");
     query
 }
@@ -89,9 +90,13 @@ pub(crate) fn label_values(prometheus: &Prometheus, label: &str, series: &str) -
 }
 
 #[test]
-fn the_model_is_one_that_grafana_imports() {
-    let model = Component::render().dashboard;
-    assert_eq!(model["uid"], "nodegate");
+fn the_models_are_ones_that_grafana_imports() {
+    grafana_imports(&Component::render().dashboard, "nodegate");
+    grafana_imports(&Component::haproxy().dashboard, "nodegate-haproxy");
+}
+
+fn grafana_imports(model: &Value, uid: &str) {
+    assert_eq!(model["uid"], uid);
     assert!(model["schemaVersion"].as_u64() >= Some(36), "what Grafana 9 writes, or later");
     assert!(model.get("id").is_none(), "an id is of one Grafana");
     let panels = model["panels"].as_array().unwrap();
@@ -111,7 +116,11 @@ fn the_model_is_one_that_grafana_imports() {
 
 #[test]
 fn no_panel_covers_another() {
-    let model = Component::render().dashboard;
+    covers_nothing(&Component::render().dashboard);
+    covers_nothing(&Component::haproxy().dashboard);
+}
+
+fn covers_nothing(model: &Value) {
     let mut taken = BTreeSet::new();
     for panel in model["panels"].as_array().unwrap() {
         let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();

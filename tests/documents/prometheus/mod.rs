@@ -6,6 +6,7 @@ mod component;
 mod dashboard;
 mod fleet;
 mod fresh;
+mod haproxy;
 mod promtool;
 mod rules;
 mod scrape;

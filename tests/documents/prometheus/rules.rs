@@ -41,11 +41,15 @@ fn shorter(duration: &str, divisor: u64) -> String {
 
 #[test]
 fn each_alert_fires_when_it_should_and_not_before() {
+    fires_when_it_should(&Component::render(), "rules.test.yaml");
+    fires_when_it_should(&Component::haproxy(), "haproxy.test.yaml");
+}
+
+fn fires_when_it_should(component: &Component, tests: &str) {
     let directory = tempfile::tempdir().unwrap();
-    let component = Component::render();
     write(&component.rules, &directory.path().join("nodegate.rules.yaml"));
-    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/rules.test.yaml");
-    fs::copy(tests, directory.path().join("rules.test.yaml")).unwrap();
+    let tests = format!("{}/tests/documents/prometheus/{tests}", env!("CARGO_MANIFEST_DIR"));
+    fs::copy(&tests, directory.path().join("rules.test.yaml")).unwrap();
     promtool(directory.path(), &["check", "rules", "--lint-fatal", "nodegate.rules.yaml"]);
     promtool(directory.path(), &["test", "rules", "rules.test.yaml"]);
     let tests = fs::read_to_string(tests).unwrap();
@@ -56,7 +60,11 @@ fn each_alert_fires_when_it_should_and_not_before() {
 
 #[test]
 fn each_alert_says_what_it_is_and_where_to_read_on() {
-    let component = Component::render();
+    says_where_to_read_on(&Component::render());
+    says_where_to_read_on(&Component::haproxy());
+}
+
+fn says_where_to_read_on(component: &Component) {
     let alerts: Vec<_> = component.rules.groups.iter().flat_map(|group| &group.rules).collect();
     let names: BTreeSet<_> = alerts.iter().map(|alert| alert.name.as_str()).collect();
     assert_eq!(names.len(), alerts.len());

@@ -1,7 +1,7 @@
 //! Servers that are added and removed at run time.
 
 use crate::apply::layout::Layout;
-use crate::haproxy::socket::{AskError, Runtime};
+use crate::haproxy::socket::{AskError, Runtime, ready_but_down};
 use crate::haproxy::version::Version;
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, ServerState};
@@ -72,9 +72,10 @@ impl Added {
         if self.checked {
             starts.push(format!("enable health {path}"));
         }
-        starts.push(format!("set server {path} state {}", state.word()));
-        if self.starts_down {
-            starts.push(format!("set server {path} health down"));
+        if self.starts_down && *state == ServerState::Ready {
+            starts.extend(ready_but_down(path));
+        } else {
+            starts.push(format!("set server {path} state {}", state.word()));
         }
         starts
     }

@@ -6,7 +6,7 @@
 
 use crate::apply::config_file::{ConfigFile, FileError};
 use crate::apply::layout::{Layout, Target};
-use crate::haproxy::socket::{AskError, Runtime};
+use crate::haproxy::socket::{AskError, Runtime, ready_but_down};
 use crate::haproxy::state_file::{Known, ServerLine, Servers, compose, parse};
 use crate::plan::desired::{Desired, ServerState};
 use crate::plan::names::NODES_BACKEND;
@@ -133,11 +133,12 @@ impl Mover {
     /// An agent would undo what we say, so it is asked only while we say "ready".
     fn words(&self, target: &Target, before: Option<ServerState>, state: ServerState) -> Vec<String> {
         let path = target.path();
-        let mut words = vec![format!("set server {path} state {}", state.word())];
-        // HAProxy takes a server that was under maintenance for one that is up.
-        if target.local && before == Some(ServerState::Maint) && state == ServerState::Ready {
-            words.push(format!("set server {path} health down"));
-        }
+        let returns = (before, state) == (Some(ServerState::Maint), ServerState::Ready);
+        let mut words = if target.local && returns {
+            ready_but_down(&path).to_vec()
+        } else {
+            vec![format!("set server {path} state {}", state.word())]
+        };
         if self.has_agent_check(target) {
             match state {
                 ServerState::Ready => words.push(format!("enable agent {path}")),

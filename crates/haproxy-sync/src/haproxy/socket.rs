@@ -156,6 +156,12 @@ impl Runtime {
     }
 }
 
+/// Takes a server out of maintenance that is down until a check finds it up. HAProxy takes it for one that is up, so on
+/// its way it is drained: between two words it would get traffic.
+pub fn ready_but_down(server: &str) -> [String; 3] {
+    ["state drain", "health down", "state ready"].map(|words| format!("set server {server} {words}"))
+}
+
 fn collect(said: &mut Vec<String>, answer: &str) {
     let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
     said.extend(lines.take(100).map(|line| line.chars().take(300).collect()));

@@ -130,7 +130,7 @@ pub(crate) async fn many_local_services() -> Row {
     }
     assert_eq!(count(&served, 0), before, "{}", lab.log());
     // What the checks found of the last one survives a reload, too: only node 1 has an endpoint and no cordon.
-    let reloads = lab.processes().await.unwrap().reloads;
+    let reloads = lab.processes_now().await.reloads;
     let traffic = Traffic::start(last);
     lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();
     let reloaded = async || lab.processes().await.is_some_and(|now| now.reloads > reloads);

@@ -157,7 +157,7 @@ async fn a_frozen_worker_is_survived() {
 pub(crate) async fn frozen_worker() -> Row {
     let (lab, port, old) = serving(Lab::new(3).await).await;
     let traffic = Traffic::start(port);
-    let worker = lab.processes().await.unwrap().workers[0];
+    let worker = lab.processes_now().await.workers[0];
     signal(worker, "STOP");
     lab.sim.cordon(&node_name(0));
     lab.until("it is told", async || failed(&lab, "runtime").await).await;

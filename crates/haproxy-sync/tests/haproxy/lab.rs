@@ -180,6 +180,18 @@ impl Lab {
         self.master().processes().await.ok()
     }
 
+    /// The same, once the master answers: while it starts anew, nobody does.
+    pub(crate) async fn processes_now(&self) -> Processes {
+        let began = Instant::now();
+        loop {
+            if let Some(processes) = self.processes().await {
+                return processes;
+            }
+            assert!(began.elapsed() < PATIENCE, "the master does not answer\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     pub(crate) fn runtime(&self) -> Runtime {
         Runtime::Master(self.master_socket())
     }

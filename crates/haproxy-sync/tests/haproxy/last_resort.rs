@@ -56,7 +56,7 @@ pub(crate) async fn mass_cordon() -> Row {
     plain["spec"]["ports"][0]["nodePort"] = json!(serve(lab.served.clone(), |_| true).await);
     lab.sim.apply(plain).unwrap();
     lab.start(&[web, tcp]).await;
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let traffic = [Traffic::start(web), Traffic::start(tcp)];
     let backend = format!("k8s_default_web_{web}");
     for index in 0..3 {
@@ -76,7 +76,7 @@ pub(crate) async fn mass_cordon() -> Row {
     for port in [web, tcp] {
         until_reached(&lab, port, &[1]).await;
     }
-    assert_eq!(lab.processes().await.unwrap(), before, "no reload, the same worker\n{}", lab.log());
+    assert_eq!(lab.processes_now().await, before, "no reload, the same worker\n{}", lab.log());
     let result = format!("all serve; one uncordoned: only it; 0 reloads; {good} requests, 0 lost");
     Row { what: "all nodes cordoned", result }
 }
@@ -116,7 +116,7 @@ pub(crate) async fn joined_nodes() -> Row {
     let (mut lab, _) = lab(2).await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     lab.add_node(2);
     until_reached(&lab, port, &[0, 1, 2]).await;
     for index in 0..3 {
@@ -125,7 +125,7 @@ pub(crate) async fn joined_nodes() -> Row {
     until_reached(&lab, port, &[0, 1, 2]).await;
     lab.sim.delete_node(&node_name(0));
     until_reached(&lab, port, &[1, 2]).await;
-    assert_eq!(lab.processes().await.unwrap(), before, "no reload, the same worker\n{}", lab.log());
+    assert_eq!(lab.processes_now().await, before, "no reload, the same worker\n{}", lab.log());
     let result = "the joined one serves, the removed one does not; 0 reloads".to_owned();
     Row { what: "all cordoned, one joined and one removed", result }
 }

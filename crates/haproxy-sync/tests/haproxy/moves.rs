@@ -19,7 +19,7 @@ pub(crate) async fn flips(count: usize) -> Row {
     let mut lab = Lab::new(4).await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let traffic = Traffic::start(port);
     let mut times = Vec::new();
     for flip in 0..count {
@@ -42,7 +42,7 @@ pub(crate) async fn flips(count: usize) -> Row {
     .await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    assert_eq!(lab.processes().await.unwrap(), before, "no reload, the same worker\n{}", lab.log());
+    assert_eq!(lab.processes_now().await, before, "no reload, the same worker\n{}", lab.log());
     times.sort();
     let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
     let result = format!(
@@ -157,14 +157,15 @@ pub(crate) async fn draining_agent() -> Row {
     let port = lab.publish().await;
     let (backend, node) = (format!("k8s_default_web_{port}"), node_name(0));
     lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let next = ports::free();
     let traffic = Traffic::start(port);
     lab.until_spared(0).await;
     let asked = count(&lab.served, 0);
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     let looks = drained_in_each_look(&lab, &backend, &node).await;
-    assert_eq!(lab.processes().await.unwrap().reloads, before.reloads + 1, "{}", lab.log());
+    let reloads = async || lab.processes_now().await.reloads;
+    lab.until("one reload", async || reloads().await == before.reloads + 1).await;
     assert_eq!(lab.metric("nodegate_haproxy_server_moves_total{kind=\"ready\"}"), None);
     assert_eq!(count(&lab.served, 0), asked, "{}", lab.log());
     let (good, lost) = traffic.end();
@@ -224,7 +225,7 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
     let mut lab = Lab::new(4).await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let weigh = |weight: &str| {
         let set = |node: &mut serde_json::Value| {
             node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(weight);
@@ -237,7 +238,7 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
         std::fs::read_to_string(&lab.config).unwrap().contains("weight 7 track")
     })
     .await;
-    assert_eq!(lab.processes().await.unwrap(), before, "no reload\n{}", lab.log());
+    assert_eq!(lab.processes_now().await, before, "no reload\n{}", lab.log());
 
     // Two of four may be put under maintenance; when a third one follows, it is more likely the API that is wrong.
     let maint = async |node: usize| {

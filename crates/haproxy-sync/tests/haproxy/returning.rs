@@ -39,7 +39,7 @@ fn spares(lab: &Lab, port: u16, index: usize) {
 
 /// One more Service, and HAProxy is reloaded for it.
 async fn reload(lab: &Lab) -> u16 {
-    let before = lab.processes().await.unwrap().reloads;
+    let before = lab.processes_now().await.reloads;
     let port = ports::free();
     lab.sim.apply(lab.service(&format!("more-{port}"), port, &json!({}))).unwrap();
     lab.until("HAProxy is reloaded", async || {

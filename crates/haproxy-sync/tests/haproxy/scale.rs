@@ -107,7 +107,7 @@ async fn rolling_restart(nodes: usize, services: usize) -> Vec<Row> {
     let began = Instant::now();
     lab.start(&[base]).await;
     let started = began.elapsed();
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let traffic = crate::traffic::Traffic::start(base);
     let (memory, _) = lab.memory();
     let began = Instant::now();
@@ -129,7 +129,7 @@ async fn rolling_restart(nodes: usize, services: usize) -> Vec<Row> {
     }
     let took = began.elapsed();
     lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending") == Some(0.0)).await;
-    let after = lab.processes().await.unwrap();
+    let after = lab.processes_now().await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     assert_eq!(before, after, "no reload\n{}", lab.log());

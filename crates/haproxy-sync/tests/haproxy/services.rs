@@ -136,7 +136,7 @@ pub(crate) async fn session_affinity() -> Row {
     assert!(first.iter().all(|nodes| nodes.len() == 1), "{first:?}\n{}", lab.log());
     let all: BTreeSet<_> = first.iter().flatten().copied().collect();
     assert!(all.len() > 2, "{all:?}");
-    let before = lab.processes().await.unwrap().reloads;
+    let before = lab.processes_now().await.reloads;
     let other = ports::free();
     lab.sim.apply(distinct(&lab, lab.service("more", other, &json!({}))).await).unwrap();
     lab.until("it is reloaded", async || {
@@ -235,13 +235,13 @@ pub(crate) async fn control_plane_frontend() -> Row {
     let nodes = |indices: &[usize]| indices.iter().map(|index| node_address(*index)).collect::<BTreeSet<_>>();
     assert_eq!(reached_by(&lab, client, apiserver), nodes(&[0]), "{}", lab.log());
     assert_eq!(reached_by(&lab, client, web), nodes(&[0, 1, 2]));
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     // A label that the template does not look at is nothing to reload for.
     lab.sim.label(&node_name(1), "colour", Some("blue"));
     lab.sim.cordon(&node_name(2));
     lab.until("it drains", async || lab.is_draining(&format!("k8s_default_web_{web}"), &node_name(2)).await)
         .await;
-    assert_eq!(lab.processes().await.unwrap(), before);
+    assert_eq!(lab.processes_now().await, before);
     lab.sim.label(&node_name(1), role, Some(""));
     lab.until("the new one serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1])).await;
     let mut joins = crate::lab::node(3);

@@ -41,7 +41,7 @@ async fn nodes_come_and_go_without_a_reload_and_no_request_is_lost() {
 pub(crate) async fn nodes_come_and_go() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    let before = lab.processes().await.unwrap();
+    let before = lab.processes_now().await;
     let traffic = Traffic::start(port);
     lab.kubectl_create(&node(3));
     let began = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     lab.until("all is applied", async || lab.metric("nodegate_haproxy_pending") == Some(0.0)).await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    let after = lab.processes().await.unwrap();
+    let after = lab.processes_now().await;
     assert_eq!(before, after, "no reload, the same worker\n{}", lab.log());
     let (took, left) = (took.as_millis(), left.as_millis());
     let result = format!(

@@ -199,10 +199,17 @@ impl NodeNetwork {
 
     /// The same with another timing of the check.
     pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str) -> Agent {
+        self.agent_of_told(cluster, timing, settings, &[])
+    }
+
+    /// The same with other arguments, too.
+    pub fn agent_of_told(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
         fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
-        cluster.launch(self.command(timing, settings))
+        let mut command = self.command(timing, settings);
+        command.args(args);
+        cluster.launch(command)
     }
 
     fn command(&self, timing: &str, settings: &str) -> Command {

@@ -1,0 +1,112 @@
+//! The kernel's RTNL held, as by a driver in trouble: everything that asks for a link waits without end, and the agent is to be
+//! none of it but one thread.
+//!
+//! The lock is one for the whole machine. While it is held nobody can touch an interface, so `make test` holds it for seconds;
+//! `make rtnl-test` for a minute.
+
+use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
+use nodegate_testbed::process::threads_named;
+use nodegate_testbed::programs::run;
+use nodegate_testbed::stub::{Stub, answer};
+use nodegate_testbed::{Agent, Cluster, NODE, needs_root, until};
+use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far above what a flip takes, and far below what would be a stall.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Holds the lock; let go when dropped.
+struct Rtnl(Child);
+
+impl Rtnl {
+    fn hold() -> Self {
+        needs_root("the kernel's lock");
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("rtnl_holder");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agent/rtnl_holder.c");
+        run(&format!("cc -Wall -Werror -o {} {source}", program.display()));
+        let mut child = Command::new(&program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), "ready");
+        let waits = format!("/proc/{}/wchan", child.id());
+        until("the lock", || {
+            let at = std::fs::read_to_string(&waits).unwrap();
+            at.contains("userfault").then_some(())
+        });
+        Self(child)
+    }
+}
+
+impl Drop for Rtnl {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for an answer that must come at once.
+fn at_once(agent: &Agent, wanted: impl FnOnce(&Agent)) {
+    let began = Instant::now();
+    wanted(agent);
+    assert!(began.elapsed() < AT_ONCE, "{:?}\n{}", began.elapsed(), agent.log_text());
+}
+
+/// An agent goes on for so long with everything but the check that needs the lock.
+fn held_for(time: Duration) {
+    let mut net = NodeNetwork::start();
+    net.start_resolver();
+    net.nameservers(&[RESOLVER_V4]);
+    let cluster = Cluster::start();
+    let addresses = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
+    cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses);
+    let web = Stub::start(answer("200 OK", "ok"));
+    let own = format!("--http-check=web={}", web.url("/"));
+    let args =
+        ["--stale-after=4s", "--default-checks=node_ready,http:web", "--check=http:web:interval=100ms", &own];
+    let agent = net.agent_of_told(&cluster, "interval=200ms,timeout=1s", "name=node.test", &args);
+    agent.wait_ready();
+    agent.wait_passes("network");
+    let restarts = || agent.metric_sum("nodegate_watch_restarts_total");
+    let before = restarts();
+
+    let held = Rtnl::hold();
+    let began = Instant::now();
+    agent.wait_fails_with("network", "Gateway: IPv4 links: Hung for ");
+    let mut rounds = 0;
+    while began.elapsed() < time {
+        cluster.sim.cordon(NODE);
+        at_once(&agent, |agent| drop(agent.wait_reason("Unschedulable")));
+        cluster.sim.uncordon(NODE);
+        at_once(&agent, |agent| drop(agent.wait_ready()));
+        web.now(answer("503 Service Unavailable", ""));
+        at_once(&agent, |agent| drop(agent.wait_fails("http:web", "HTTP 503")));
+        web.now(answer("200 OK", "ok"));
+        at_once(&agent, |agent| drop(agent.wait_passes("http:web")));
+        assert_eq!(threads_named(agent.pid(), "network_links"), 1, "one thread waits");
+        assert_eq!(agent.metric("nodegate_cache_stale"), Some(0.0));
+        assert_eq!(agent.get("/livez").status, 200);
+        rounds += 1;
+        // Twenty runs of the check in between, all of which would like to ask.
+        agent.wait_runs("network", 20);
+    }
+    assert!(agent.get("/health?check=network").body.contains("IPv4 links: Hung for "), "it was held");
+    println!("RTNL held for {:.1?}: {rounds} cordons seen at once, one thread waits", began.elapsed());
+    drop(held);
+    agent.wait_passes("network");
+    until("the thread to end", || (threads_named(agent.pid(), "network_links") == 0).then_some(()));
+    assert_eq!(restarts().to_bits(), before.to_bits(), "no watch was lost: {}", agent.log_text());
+}
+
+#[test]
+fn a_driver_in_trouble_stops_the_check_of_the_network_and_nothing_else() {
+    held_for(Duration::from_secs(5));
+}
+
+#[test]
+#[ignore = "nobody on this machine can touch an interface for a minute: make rtnl-test"]
+fn for_a_minute() {
+    held_for(Duration::from_mins(1));
+}

@@ -1,0 +1,232 @@
+//! Two balancers with HAProxy, nodegate-haproxy and keepalived, as examples/haproxy has them. Each is a network namespace; the
+//! API server, the nodes and the client are in the network between them. All nodes are taken out and brought back, one after
+//! the other, and no request is lost; then the balancer that holds the address fails.
+
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::prober::{Probe, Prober, Saw};
+use nodegate_testbed::process::signal;
+use nodegate_testbed::programs::{haproxy_sync, needs_root};
+use nodegate_testbed::{Cluster, NODE, http, until};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy");
+const ADDRESS: [u8; 4] = [10, 0, 0, 100];
+const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
+const NODE_PORT: u16 = 30_080;
+const HEALTH_PORT: u16 = 25_001;
+
+type Served = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
+
+/// Asked to end when dropped, and waited for.
+struct Program(Child);
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        signal(self.0.id(), "TERM");
+        let _ = self.0.wait();
+    }
+}
+
+struct Balancer {
+    _keepalived: Program,
+    haproxy: Option<Program>,
+    _companion: Program,
+    master: PathBuf,
+    config: PathBuf,
+    namespace: Namespace,
+}
+
+impl Balancer {
+    fn start(index: usize, lan: &Namespace, dir: &Path) -> Self {
+        let namespace = Namespace::new(&format!("lb{index}"));
+        lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
+        lan.run(&format!("ip link set lb{index} master lan up"));
+        namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
+        namespace.run("ip link set eth0 up");
+        let (config, master) =
+            (dir.join(format!("haproxy-{index}.cfg")), dir.join(format!("master-{index}")));
+        let companion = |more: &[&str]| {
+            let mut command = namespace.command(haproxy_sync());
+            command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(&config);
+            command.args([
+                "--template",
+                &format!("{EXAMPLES}/pair.cfg"),
+                "--agent-port=0",
+                "--check-interval=500ms",
+            ]);
+            command.args(more);
+            command
+        };
+        let once = companion(&["--once"]).output().unwrap();
+        assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+        let haproxy = Some(haproxy(&namespace, &config, &master));
+        until("HAProxy to run", || master.exists().then_some(()));
+        let mut keepalived = namespace.command("keepalived");
+        keepalived.args(["-n", "-l", "-P", "-f", &format!("{EXAMPLES}/keepalived.conf")]);
+        keepalived
+            .arg("-p")
+            .arg(dir.join(format!("pid-{index}")))
+            .arg("-r")
+            .arg(dir.join(format!("vrrp-{index}")));
+        Self {
+            _keepalived: Program::start(&mut keepalived),
+            haproxy,
+            _companion: Program::start(&mut companion(&["--master-socket", master.to_str().unwrap()])),
+            master,
+            config,
+            namespace,
+        }
+    }
+
+    fn holds_the_address(&self) -> bool {
+        self.namespace.run("ip -4 addr show dev eth0").contains("10.0.0.100/24")
+    }
+
+    /// Whether a node's server is drained, by HAProxy's own word.
+    fn drains(&self, node: &str) -> bool {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&self.master)?;
+            stream.write_all(b"@1 show servers state nodegate_nodes\n")?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().unwrap_or_default();
+        let line =
+            answer.lines().find(|line| line.split(' ').nth(3) == Some(node)).unwrap_or_default().to_owned();
+        line.split(' ').nth(6).and_then(|bits| bits.parse::<u32>().ok()).is_some_and(|bits| bits & 0x08 != 0)
+    }
+}
+
+fn haproxy(namespace: &Namespace, config: &Path, master: &Path) -> Program {
+    Program::start(namespace.command("haproxy").arg("-W").arg("-S").arg(master).arg("-f").arg(config))
+}
+
+/// An HTTP server on all addresses of this namespace, which counts by the address it was reached at.
+fn serve(port: u16, served: Served) {
+    let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let served = served.clone();
+            std::thread::spawn(move || {
+                let mut request = [0; 2048];
+                if !matches!(stream.read(&mut request), Ok(1..)) {
+                    return;
+                }
+                *served.lock().unwrap().entry(stream.local_addr().unwrap().ip()).or_insert(0) += 1;
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut request);
+            });
+        }
+    });
+}
+
+fn address(index: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, 21 + u8::try_from(index).unwrap()])
+}
+
+fn cluster(lan: &Namespace, dir: &Path) -> Cluster {
+    let cluster = lan.act(|| Cluster::with(|builder| builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES)));
+    cluster.sim.write_kubeconfig(&dir.join("kubeconfig")).unwrap();
+    assert!(cluster.sim.delete_node(NODE));
+    for (index, node) in NODES.into_iter().enumerate() {
+        lan.run(&format!("ip addr add {}/24 dev lan", address(index)));
+        let addresses = json!([{"type": "InternalIP", "address": address(index)}]);
+        let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
+        assert!(cluster.sim.edit_node(node, "test", set));
+    }
+    cluster.sim.apply(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": NODE_PORT, "protocol": "TCP"}]},
+    }))
+    .unwrap();
+    cluster
+}
+
+fn get(address: SocketAddr) -> Saw {
+    match http::get(address, "/") {
+        Ok(reply) => Saw::Answer(reply.status, String::new()),
+        Err(error) => Saw::Failed(error.to_string()),
+    }
+}
+
+/// Which of the two holds the address, once exactly one does.
+fn holder(balancers: &[Balancer]) -> Option<usize> {
+    let mut holders = balancers.iter().enumerate().filter(|(_, balancer)| balancer.holds_the_address());
+    let (index, _) = holders.next()?;
+    holders.next().is_none().then_some(index)
+}
+
+#[test]
+fn all_nodes_are_upgraded_behind_a_pair_and_no_request_is_lost() {
+    needs_root("network namespaces");
+    let dir = tempfile::tempdir().unwrap();
+    let lan = Namespace::new("lan");
+    lan.run("ip link add lan type bridge");
+    lan.run("ip link set lan up");
+    lan.run("ip addr add 10.0.0.1/24 dev lan");
+    let cluster = cluster(&lan, dir.path());
+    let served = Served::default();
+    lan.act(|| {
+        serve(NODE_PORT, served.clone());
+        serve(HEALTH_PORT, Served::default());
+    });
+    let mut balancers = [0, 1].map(|index| Balancer::start(index, &lan, dir.path()));
+    let first = until("one balancer with the address", || holder(&balancers));
+    let shared = SocketAddr::from((ADDRESS, 80));
+    let count = |index: usize| served.lock().unwrap().get(&address(index)).copied().unwrap_or(0);
+    let reaches_all = || {
+        let before: Vec<u64> = (0..3).map(count).collect();
+        until("every node to be reached", || {
+            lan.act(|| get(shared));
+            (0..3).all(|index| count(index) > before[index]).then_some(())
+        });
+    };
+    reaches_all();
+
+    let mut traffic = lan.act(|| Prober::start(shared, move |_| get(shared), 200, 2));
+    for (index, node) in NODES.into_iter().enumerate() {
+        assert!(cluster.sim.cordon(node));
+        until("both to drain it", || balancers.iter().all(|balancer| balancer.drains(node)).then_some(()));
+        let (out, asked) = (count(index), traffic.probes().len());
+        until("more requests", || (traffic.probes().len() > asked + 50).then_some(()));
+        // One may have been under way.
+        assert!(count(index) <= out + 2, "{node} was asked while it was drained");
+        assert!(cluster.sim.uncordon(node));
+        let back = count(index);
+        until("it to serve again", || (count(index) > back + 5).then_some(()));
+    }
+    traffic.stop();
+    let lost: Vec<String> = traffic.failed().iter().map(Probe::told).collect();
+    assert_eq!(lost, Vec::<String>::new());
+    println!("{} requests over {} cordons, 0 lost", traffic.probes().len(), NODES.len());
+
+    // HAProxy fails where the address is: the other one has it, with all nodes, and keeps it.
+    let other = 1 - first;
+    drop(balancers[first].haproxy.take());
+    until("the address at the other one", || (holder(&balancers) == Some(other)).then_some(()));
+    reaches_all();
+    let back = &balancers[first];
+    let again = haproxy(&back.namespace, &back.config, &back.master);
+    balancers[first].haproxy = Some(again);
+    until("HAProxy to be back", || UnixStream::connect(&balancers[first].master).ok());
+    reaches_all();
+    assert_eq!(holder(&balancers), Some(other), "it does not come back by itself");
+}

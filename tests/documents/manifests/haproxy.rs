@@ -1,0 +1,85 @@
+//! manifests/haproxy: HAProxy and its companion in one Pod, restricted, with nothing that they do not read.
+
+use super::pod_security::broken_by;
+use super::support::{Json, Manifests, knows_every_field, render};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+fn manifests() -> Manifests {
+    Manifests::parse(&render("resources: [manifests/haproxy]\n"))
+}
+
+#[test]
+fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
+    let manifests = manifests();
+    assert_eq!(
+        manifests.names(),
+        [
+            "ServiceAccount nodegate/nodegate-haproxy",
+            "ClusterRole /nodegate-haproxy",
+            "ClusterRoleBinding /nodegate-haproxy",
+            "DaemonSet nodegate/nodegate-haproxy",
+        ]
+    );
+    manifests.0.iter().for_each(knows_every_field);
+    assert_eq!(
+        manifests.the("ClusterRole", "nodegate-haproxy").at("/rules"),
+        &json!([{"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["get", "list", "watch"]}])
+    );
+}
+
+#[test]
+fn it_can_stand_beside_the_agent_with_all_that_prometheus_asks_for() {
+    let both = "resources: [manifests/base, manifests/haproxy]\n\
+        components: [manifests/components/prometheus, manifests/haproxy/prometheus]\n";
+    let manifests = Manifests::parse(&render(both));
+    manifests.0.iter().for_each(knows_every_field);
+    let names: BTreeSet<_> = manifests.names().into_iter().collect();
+    assert_eq!(names.len(), manifests.0.len(), "no object twice");
+    // What selects the one's pods does not select the other's.
+    let labels = |name: &str| {
+        let daemon_set = manifests.the("DaemonSet", name);
+        let (selector, labels) =
+            (daemon_set.at("/spec/selector/matchLabels"), daemon_set.at("/spec/template/metadata/labels"));
+        (selector.as_object().unwrap().clone(), labels.as_object().unwrap().clone())
+    };
+    let (agent, haproxy) = (labels("nodegate"), labels("nodegate-haproxy"));
+    let selects = |selector: &serde_json::Map<String, serde_json::Value>,
+                   labels: &serde_json::Map<String, serde_json::Value>| {
+        selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
+    assert!(selects(&agent.0, &agent.1) && selects(&haproxy.0, &haproxy.1));
+    assert!(!selects(&agent.0, &haproxy.1) && !selects(&haproxy.0, &agent.1));
+}
+
+#[test]
+fn the_pod_is_restricted_but_for_the_hosts_network_and_nobody_in_it_is_root() {
+    let manifests = manifests();
+    let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
+    assert_eq!(broken_by(pod), ["Host Namespaces"]);
+    assert_eq!(pod.at("/securityContext/runAsUser"), &json!(99), "as in HAProxy's own image");
+    for list in ["/initContainers", "/containers"] {
+        for container in pod.every(list) {
+            let context = container.at("/securityContext");
+            assert_eq!(context.get("runAsUser"), None, "{container}");
+            assert_eq!(context.at("/readOnlyRootFilesystem"), &json!(true), "{container}");
+            assert!(container.at("/resources/requests").get("cpu").is_some(), "{container}");
+            assert!(container.at("/resources/limits").get("memory").is_some(), "{container}");
+        }
+    }
+}
+
+#[test]
+fn what_the_pod_sets_is_what_the_program_reads() {
+    let command = nodegate_haproxy_sync::run::command();
+    let known: BTreeSet<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+    let manifests = manifests();
+    let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
+    let image = concat!("ghcr.io/nodegate/nodegate-haproxy:", env!("CARGO_PKG_VERSION"));
+    for container in ["/initContainers", "/containers"].iter().flat_map(|list| pod.every(list)) {
+        assert_eq!(container.at("/image"), image, "the version of this source");
+        for variable in container.every("/env") {
+            assert!(known.contains(variable.at("/name").as_str().unwrap()), "{variable}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Two balancers with nodegate-haproxy, a real HAProxy behind one of them, and a Prometheus that scrapes both: alerts fire on
+//! their faults, every query of the dashboard has a result.
+
+use super::api::Prometheus;
+use super::component::Component;
+use super::dashboard::{Dashboard, label_values};
+use super::rules;
+use super::scrape::{Pod, job};
+use nodegate_testbed::network::ports::{self, Loopback};
+use nodegate_testbed::process::signal;
+use nodegate_testbed::programs::{haproxy_sync, system};
+use nodegate_testbed::{Cluster, NODE, until};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+const NODES: [&str; 2] = ["worker-1", "worker-2"];
+const INTERVAL: &str = "250ms";
+
+/// Ended when dropped.
+struct Program(Child);
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // HAProxy's master passes it on to its workers.
+        signal(self.0.id(), "TERM");
+        let _ = self.0.wait();
+    }
+}
+
+struct Site {
+    // Before HAProxy, which ends first otherwise.
+    balancers: Vec<Program>,
+    _haproxy: Program,
+    prometheus: Prometheus,
+    cluster: Cluster,
+    config: PathBuf,
+    component: Component,
+    _dir: TempDir,
+}
+
+impl Site {
+    fn start() -> Self {
+        let (dir, net, component) = (tempfile::tempdir().unwrap(), Loopback::new(), Component::haproxy());
+        let cluster = Cluster::with(|builder| builder.nodes(NODES));
+        cluster.sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        for (node, number) in NODES.into_iter().zip(11..) {
+            // Nobody answers there, and nobody but this test could.
+            let address = json!([{"type": "InternalIP", "address": net.address(number).to_string()}]);
+            assert!(
+                cluster.sim.edit_node(node, "test", |object| object["status"]["addresses"] = address.clone())
+            );
+        }
+        assert!(cluster.sim.delete_node(NODE));
+        // Two that want one port.
+        let port = ports::free();
+        cluster.sim.apply(service("web", port, 30_001)).unwrap();
+        cluster.sim.apply(service("young", port, 30_002)).unwrap();
+        let (config, master) = (dir.path().join("haproxy.cfg"), dir.path().join("master.sock"));
+        let first = |arguments: &[&str]| {
+            let mut command = companion(dir.path(), &config, SocketAddr::new(net.address(1), 25003));
+            command.args(arguments);
+            command
+        };
+        let once = first(&["--once"]).output().unwrap();
+        assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+        let haproxy =
+            Program::start(system("haproxy").arg("-W").arg("-S").arg(&master).arg("-f").arg(&config));
+        until("HAProxy to run", || master.exists().then_some(()));
+        let second = dir.path().join("second.cfg");
+        let mut second = companion(dir.path(), &second, SocketAddr::new(net.address(2), 25003));
+        let balancers = vec![
+            Program::start(&mut first(&["--master-socket", master.to_str().unwrap()])),
+            Program::start(&mut second),
+        ];
+        let prometheus = prometheus(dir.path(), &component, net);
+        Self { balancers, _haproxy: haproxy, prometheus, cluster, config, component, _dir: dir }
+    }
+
+    fn fires(&self, alert: &str, balancer: &str) {
+        until(&format!("{alert} {balancer}"), || {
+            let alerts = self.prometheus.get("/api/v1/alerts");
+            let firing = |one: &Value| {
+                one["labels"]["alertname"] == alert
+                    && one["labels"]["balancer"].as_str().unwrap_or("") == balancer
+                    && one["state"] == "firing"
+            };
+            alerts["alerts"].as_array().unwrap().iter().any(firing).then_some(())
+        });
+        println!("{alert} {balancer}");
+    }
+}
+
+fn companion(dir: &Path, config: &Path, listen: SocketAddr) -> Command {
+    let mut command = Command::new(haproxy_sync());
+    command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(config);
+    command.arg(format!("--listen={listen}")).arg(format!("--bind={}", listen.ip())).arg("--max-removal=100");
+    command
+}
+
+fn service(name: &str, port: u16, node_port: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "NodePort", "ports": [{"port": port, "nodePort": node_port, "protocol": "TCP"}]},
+    })
+}
+
+fn prometheus(dir: &Path, component: &Component, net: Loopback) -> Prometheus {
+    let pod = |name: &str, number| Pod {
+        name: format!("nodegate-haproxy-{name}"),
+        node: name.to_owned(),
+        ip: net.address(number).to_string(),
+        container: "nodegate-haproxy".to_owned(),
+        labels: component.pod_labels.clone(),
+    };
+    let job = job(&component.pod_monitor, &[pod("lb1", 1), pod("lb2", 2)], INTERVAL);
+    let config = json!({
+        "global": {"evaluation_interval": INTERVAL},
+        "rule_files": ["nodegate.rules.yaml"],
+        "scrape_configs": [job],
+    });
+    std::fs::write(dir.join("prometheus.yml"), config.to_string()).unwrap();
+    rules::write(&rules::shortened(&component.rules), &dir.join("nodegate.rules.yaml"));
+    Prometheus::start(dir, SocketAddr::new(net.address(9), 9090))
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn alerts_of_the_companion_fire_on_their_faults_and_every_query_has_a_result() {
+    let begun = unix_seconds();
+    let mut site = Site::start();
+    let sim = &site.cluster.sim;
+    site.prometheus.wait("nodegate_haproxy_nodes{kind=\"ready\"} == 2", |all| all.len() == 2);
+    // They were started with other settings: each listens on its own address.
+    site.fires("NodegateHaproxyPairDiffers", "");
+    for node in NODES {
+        assert!(sim.cordon(node));
+    }
+    let out = site.prometheus.wait("nodegate_haproxy_node_out{balancer=\"lb1\"}", |all| all.len() == 2);
+    let nodes: BTreeSet<_> =
+        out.iter().map(|series| (series.label("node"), series.label("reason"))).collect();
+    assert_eq!(nodes, NODES.into_iter().map(|node| (node, "Unschedulable")).collect());
+    site.fires("NodegateHaproxyNoNodeReady", "lb1");
+    assert!(sim.uncordon(NODES[0]));
+    site.prometheus.wait("nodegate_haproxy_server_moves_total{kind=\"ready\"} > 0", |all| !all.is_empty());
+    // Once more, for a rate that begins with the counter sees nothing of the first time.
+    assert!(sim.cordon(NODES[0]));
+    site.prometheus.wait("nodegate_haproxy_server_moves_total{kind=\"drain\"} > 2", |all| !all.is_empty());
+    assert!(sim.uncordon(NODES[0]));
+    let text = std::fs::read_to_string(&site.config).unwrap();
+    std::fs::write(&site.config, format!("{text}# somebody was here\n")).unwrap();
+    sim.apply(service("more", ports::free(), 30_003)).unwrap();
+    site.fires("NodegateHaproxyFileChanged", "lb1");
+    site.cluster.wait(sim.kill());
+    site.fires("NodegateHaproxyNotWatching", "lb1");
+    drop(site.balancers.remove(0));
+    site.fires("NodegateHaproxyDown", "lb1");
+    let dashboard = Dashboard::read(&site.component.dashboard);
+    for (name, label, series) in &dashboard.variables {
+        let expected = BTreeSet::from(["lb1".to_owned(), "lb2".to_owned()]);
+        assert_eq!(label_values(&site.prometheus, label, series), expected, "{name}");
+    }
+    for query in &dashboard.queries {
+        let seen = query.run(&site.prometheus, begun, unix_seconds() + 1);
+        println!("{:<28} {:>3} series, up to {:.3}", query.panel, seen.series, seen.largest);
+    }
+}
