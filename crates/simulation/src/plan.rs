@@ -20,6 +20,9 @@ pub(crate) struct World {
     pub(crate) noise_every: Duration,
 }
 
+/// As long as the kernel takes to give a connection up.
+const AFTERMATH: Duration = Duration::from_secs(4);
+
 /// One fault of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
@@ -100,9 +103,10 @@ impl Planned {
         }
     }
 
-    /// Whether both were there at the same time.
+    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.from <= other.until && other.from <= self.until
+        let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
+        self.from <= until(other) && other.from <= until(self)
     }
 }
 
