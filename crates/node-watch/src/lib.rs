@@ -15,6 +15,8 @@ pub mod fuzzing;
 mod metrics;
 mod objects;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;
