@@ -1,8 +1,8 @@
 //! What the fuzz targets share: inputs cut into parts, a board to answer from, and what holds for every answer.
 
 use nodegate_readiness::{
-    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceFacts,
-    ServiceName,
+    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply,
+    ServiceFacts, ServiceName,
 };
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -23,7 +23,11 @@ pub fn now() -> Moment {
 /// Every kind of check there is.
 pub fn catalog() -> Catalog {
     let local = ["kubelet", "http:nginx"];
-    let local = local.map(|name| LocalCheck { name: name.to_owned(), timeout: Duration::from_secs(1), begins: Begins::OnDemand });
+    let local = local.map(|name| LocalCheck {
+        name: name.to_owned(),
+        timeout: Duration::from_secs(1),
+        begins: Begins::OnDemand,
+    });
     let service: ServiceName = "ingress/router".parse().expect("it is a name");
     Catalog::new(local.to_vec()).with_services(vec![service])
 }

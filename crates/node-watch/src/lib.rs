@@ -14,7 +14,6 @@ mod freshness;
 pub mod fuzzing;
 mod metrics;
 mod objects;
-mod observer;
 mod stream;
 
 pub use freshness::{Transition, Transitions};

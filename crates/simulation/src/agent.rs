@@ -12,6 +12,7 @@ use nodegate_node_watch::{Connector, NodeWatch, Startup, Transitions, WatchMetri
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use nodegate_server::{App, AppParts, NoLocalChecks};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -80,6 +81,11 @@ impl Agent {
     /// The ways that its freshness has gone.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
         self.metrics.transitions()
+    }
+
+    /// Whether its last proof is from after this.
+    pub(crate) fn has_proof_since(&self, instant: Instant) -> bool {
+        self.board.last_proof().is_some_and(|proof| proof >= self.timeline.at(instant))
     }
 
     /// What it answers a load balancer now.

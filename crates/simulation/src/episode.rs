@@ -107,7 +107,7 @@ impl Run {
         let patience = FIRST_ATTEMPT.max(if retry { RETRY_AFTER } else { Duration::ZERO }) + FRESH_AGAIN;
         let patience = patience.max(self.oracle.law.unseen);
         let mut next_marker = healed + MARKER_EVERY;
-        while !self.oracle.has_shown(wanted) {
+        while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
             self.probe()?;
             let now = nodegate_clock::now();

@@ -29,7 +29,7 @@ const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// One server after the other, as IPVS does it.
+    /// Another server than that of the newest connection, as far as there is one.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -251,7 +251,8 @@ impl Network {
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, BoxError> {
-        let (server, reach) = self.lock().pick();
+        let used = self.connections(None).last().map(|connection| connection.server);
+        let (server, reach) = self.lock().pick(used);
         note!(self.trace, "connecting to server {server}");
         let mut reach = reach.subscribe();
         let now = *reach.borrow();
@@ -287,11 +288,11 @@ impl Network {
 }
 
 impl Inner {
-    fn pick(&mut self) -> (usize, watch::Sender<Reach>) {
+    fn pick(&mut self, used: Option<usize>) -> (usize, watch::Sender<Reach>) {
         let count = self.servers.len();
         let server = match self.address {
             Address::Direct => 0,
-            Address::InTurn => self.turn % count,
+            Address::InTurn => used.unwrap_or(self.turn).wrapping_add(1) % count,
             Address::AtRandom => fastrand::usize(..count),
         };
         self.turn += 1;

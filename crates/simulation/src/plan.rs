@@ -20,6 +20,9 @@ pub(crate) struct World {
     pub(crate) noise_every: Duration,
 }
 
+/// As long as the kernel takes to give a connection up.
+const AFTERMATH: Duration = Duration::from_secs(4);
+
 /// One fault of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
@@ -82,10 +85,12 @@ impl Plan {
 impl Planned {
     fn draw(fault: Fault, random: &mut Rng) -> Self {
         let from = seconds(random, 0.0, 12.0);
-        let lasts = match random.u32(..3) {
-            0 => seconds(random, 0.2, 9.0),
-            1 => seconds(random, 9.0, 22.0),
-            _ => seconds(random, 18.0, 45.0),
+        let lasts = match random.u32(..20) {
+            0..7 => seconds(random, 0.2, 9.0),
+            7..13 => seconds(random, 9.0, 22.0),
+            13..19 => seconds(random, 18.0, 45.0),
+            // Longer than a bookmark's interval.
+            _ => seconds(random, 70.0, 110.0),
         };
         let until = if fault.is_a_moment() { from } else { from + lasts };
         Self {
@@ -98,9 +103,10 @@ impl Planned {
         }
     }
 
-    /// Whether both were there at the same time.
+    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.from <= other.until && other.from <= self.until
+        let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
+        self.from <= until(other) && other.from <= until(self)
     }
 }
 

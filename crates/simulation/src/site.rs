@@ -93,10 +93,14 @@ impl Site {
         }
         let (name, namespace) = (NODE, "kube-node-lease");
         let now = wall_time();
-        let lease = json!({
+        let mut lease = json!({
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
             "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
         });
+        // Somebody else's write, which the API allows.
+        if fastrand::u32(..500) == 0 {
+            lease["spec"]["renewTime"] = Value::Null;
+        }
         note!(self.trace, "kubelet: Lease renewed, {now}");
         let _ = self.sim.apply(lease);
     }
@@ -251,6 +255,9 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
     let some = if force < 0.5 { 1.0 } else { 0.6 };
     let retry_after = if force < 0.3 { 0 } else { (force * 40.0) as u32 };
     let one = match planned.fault {
+        Fault::DeafStream if force > 0.85 => {
+            Effect::Deaf { bookmarks: false }.on(all().resources(&["endpointslices"]))
+        }
         Fault::DeafStream => Effect::Deaf { bookmarks: false }.on(nodes()),
         Fault::DeafConnection => Effect::Deaf { bookmarks: false }.on(all()),
         Fault::LostEvents => Effect::Deaf { bookmarks: true }.on(nodes()),

@@ -59,31 +59,32 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
         stays(ask, state.says, pace)?;
         None
     } else {
-        let shown = shows(ask, state.says, pace)?;
+        let shown = shows(ask, &[state.says], pace)?;
         if !pace.is_hurried() && shown > state.within + SLACK {
             return Err(format!("showed after {shown:?}, not within {:?}", state.within));
         }
         Some(shown)
     };
     let newcomer = part.agent();
-    let first = newcomer.get(&question(P::CHECK));
+    let ask = || newcomer.get(&question(P::CHECK));
+    let first = ask();
     if !state.newcomer.is(&first, pace) {
-        return Err(format!(
-            "an agent that starts then is to say {:?}, and says {}",
-            state.newcomer,
-            body(&first)
-        ));
+        let wrong =
+            format!("an agent that starts then is to say {:?}, and says {}", state.newcomer, body(&first));
+        // A machine that is busy with other tests may be too late for what an agent says first.
+        let comes_to_it = pace.is_hurried() && shows(ask, &[state.newcomer, state.says], pace).is_ok();
+        return if comes_to_it { Ok(shown) } else { Err(wrong) };
     }
     Ok(shown)
 }
 
-/// Waits until it says so.
-fn shows(ask: impl Fn() -> Reply, says: Says, pace: Pace) -> Result<Duration, String> {
+/// Waits until it says one of these.
+fn shows(ask: impl Fn() -> Reply, says: &[Says], pace: Pace) -> Result<Duration, String> {
     let start = Instant::now();
     let mut seen = Vec::new();
     loop {
         let reply = ask();
-        if says.is(&reply, pace) {
+        if says.iter().any(|says| says.is(&reply, pace)) {
             return Ok(start.elapsed());
         }
         if seen.last() != Some(&body(&reply)) {

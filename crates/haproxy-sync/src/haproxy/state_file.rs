@@ -207,9 +207,9 @@ mod tests {
         let lines = [
             "3 nodegate_nodes 1 n1 127.0.0.9 2 0 1 1 46 15 3 4 6 18 0 0 - 25001 -",
             // The check found it down; that survives, and the port that HAProxy was once told does not.
-            "3 nodegate_nodes 2 n2 127.0.0.9 0 8 1 1 54 15 3 0 6 22 0 0 - 25001 -",
-            "1 nodegate_nodes 1 n3 127.0.0.9 0 1 1 1 0 1 0 1 6 22 0 0 - 25001 -",
-            "1 nodegate_nodes 1 n5 127.0.0.9 2 8 1 1 0 1 0 1 6 22 0 0 - 25001 -",
+            "3 nodegate_nodes 2 n2 127.0.0.9 0 8 1 1 54 15 3 0 6 18 0 0 - 25001 -",
+            "1 nodegate_nodes 1 n3 127.0.0.9 0 1 1 1 0 1 0 1 6 18 0 0 - 25001 -",
+            "1 nodegate_nodes 1 n5 127.0.0.9 2 8 1 1 0 1 0 1 6 18 0 0 - 25001 -",
         ];
         assert_eq!(written(&desired, DUMP, true), lines);
         // What another's template says of the others is not known.

@@ -96,6 +96,16 @@ impl Question {
         self.verified
     }
 
+    /// A list has ended what questions in vain began: one that still waits is answered, and the next is a first one again.
+    pub(super) fn outage_is_over(&mut self) {
+        if matches!(self.asking, Asking::Waits(_)) {
+            self.asking = Asking::Nothing;
+        }
+        self.failing = false;
+        self.on_a_new_connection = false;
+        self.backoff.reset();
+    }
+
     fn wait(&mut self, now: Moment, drawn: f64) {
         self.not_before = now.plus(self.backoff.wait_by(drawn));
     }

@@ -16,6 +16,7 @@ impl Freshness {
             Stream::Node => {
                 self.hold(node, now);
                 self.take(Transition::NodeListed);
+                self.question.outage_is_over();
                 self.prove_node(asked_at);
             }
             Stream::Lease => {}

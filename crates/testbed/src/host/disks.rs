@@ -114,7 +114,8 @@ impl Disks {
     /// The agent in a container whose root is this directory of the host, which holds nothing else.
     pub fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
         self.run(&format!(
-            "cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
+            "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
+             cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
              mkdir -p \"$ROOT{root}/proc\"
              for file in $(ldd \"$ROOT/.nodegate\" | grep -o '/[^ ]*'); do
                mkdir -p \"$ROOT{root}/${{file%/*}}\"; cp -L \"$file\" \"$ROOT{root}/$file\"

@@ -173,6 +173,23 @@ fn new_connections_are_tried_ever_more_rarely() {
     assert!(gaps.iter().all(|gap| *gap <= 60), "{gaps:?}");
 }
 
+/// A list may end an outage as well as an answer.
+#[test]
+fn after_a_list_the_next_failure_is_a_first_one() {
+    let mut story = Story::watching();
+    for _ in 0..4 {
+        story.asks();
+    }
+    story.lists(Stream::Node, 1);
+    story.step(Input::Accepted(Stream::Node, here()));
+    let (_, anew) = story.asks();
+    let first = story.now;
+    assert!(!anew && story.age() < STALE_AFTER);
+    let (_, anew) = story.asks();
+    assert!(anew);
+    assert!(story.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+}
+
 #[test]
 fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
     let refused = |seconds| {
