@@ -303,7 +303,9 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     loop {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
-        if let Some(next) = lock(&driver.next_question).take() {
+        // Taken first: in the condition itself the lock would be held through the block.
+        let next = lock(&driver.next_question).take();
+        if let Some(next) = next {
             let client = shared.borrow().clone();
             question.set(driver.ask(next, client).fuse());
         }
