@@ -152,7 +152,8 @@ impl Driver {
     /// A request was answered, or not at all.
     pub(crate) fn answered(&self, answer: &Answer<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
-        self.watch.metrics.server(&answer.server, answer.code.is_some_and(|code| code < 500));
+        let up = answer.code.is_some_and(|code| code < 500);
+        self.watch.metrics.server(&answer.server, &answer.named, up);
         let Some(stream) = answer.stream else {
             lock(&self.asked).clone_from(&answer.server);
             return;
