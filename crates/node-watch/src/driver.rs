@@ -152,7 +152,8 @@ impl Driver {
     /// A request was answered, or not at all.
     pub(crate) fn answered(&self, answer: &Answer<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
-        self.watch.metrics.server(&answer.server, answer.code.is_some_and(|code| code < 500));
+        let up = answer.code.is_some_and(|code| code < 500);
+        self.watch.metrics.server(&answer.server, &answer.named, up);
         let Some(stream) = answer.stream else {
             lock(&self.asked).clone_from(&answer.server);
             return;
@@ -303,7 +304,9 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     loop {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
-        if let Some(next) = lock(&driver.next_question).take() {
+        // Taken first: in the condition itself the lock would be held through the block.
+        let next = lock(&driver.next_question).take();
+        if let Some(next) = next {
             let client = shared.borrow().clone();
             question.set(driver.ask(next, client).fuse());
         }
