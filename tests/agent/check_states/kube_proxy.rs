@@ -110,14 +110,13 @@ impl Stage {
 
     fn newer_says(&mut self, status: &str, body: &str) {
         let answer = answer(status, body);
-        match &self.newer {
-            Some(newer) => newer.now(answer),
-            None => {
-                // What it was just starting may outlive it for a moment, and has its port.
-                until("kube-proxy's port to be free", || TcpListener::bind(HEALTHZ).ok());
-                self.newer = Some(Stub::start_at(HEALTHZ, answer));
-            }
+        if let Some(newer) = &self.newer {
+            newer.now(answer);
+            return;
         }
+        // What it was just starting may outlive it for a moment, and has its port.
+        until("kube-proxy's port to be free", || TcpListener::bind(HEALTHZ).ok());
+        self.newer = Some(Stub::start_at(HEALTHZ, answer));
     }
 
     fn agent(&self, up: Duration, settings: &str) -> Agent {
