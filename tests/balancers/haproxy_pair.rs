@@ -4,7 +4,7 @@
 
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use nodegate_testbed::process::signal;
+use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{haproxy_sync, needs_root};
 use nodegate_testbed::{Cluster, NODE, http, until};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy");
@@ -23,22 +23,6 @@ const NODE_PORT: u16 = 30_080;
 const HEALTH_PORT: u16 = 25_001;
 
 type Served = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
-
-/// Asked to end when dropped, and waited for.
-struct Program(Child);
-
-impl Program {
-    fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        signal(self.0.id(), "TERM");
-        let _ = self.0.wait();
-    }
-}
 
 struct Balancer {
     _keepalived: Program,

@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,6 +14,29 @@ use std::time::Duration;
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "no SIG{name} for {pid}");
+}
+
+/// A program whose words nobody reads. When dropped it is asked to end, and waited for: HAProxy's master and keepalived pass
+/// it on to their own.
+pub struct Program(Child);
+
+impl Program {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        signal(self.pid(), "TERM");
+        let _ = self.0.wait();
+    }
 }
 
 /// A process that gets to run now and then only; as before when dropped.

@@ -33,7 +33,8 @@ pub(crate) fn restored() -> Row {
 
 /// Fifty times what `--goaway-chance` allows at most.
 pub(crate) fn goaway_after_every_answer() -> Row {
-    // Longer than a watch that moves may wait to be opened elsewhere, which is up to 10 s.
+    // So long that each watch lives for more than 5 s until the question moves it. One that ends sooner has to wait like one
+    // that failed, for up to 10 s.
     let mut scene = Scene::with(cluster(), &["--stale-after=12s"]);
     let going = scene.fault(|scene| {
         let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());

@@ -7,36 +7,19 @@ use super::dashboard::{Dashboard, label_values};
 use super::rules;
 use super::scrape::{Pod, job};
 use nodegate_testbed::network::ports::{self, Loopback};
-use nodegate_testbed::process::signal;
+use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{haproxy_sync, system};
 use nodegate_testbed::{Cluster, NODE, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 const NODES: [&str; 2] = ["worker-1", "worker-2"];
 const INTERVAL: &str = "250ms";
-
-/// Ended when dropped.
-struct Program(Child);
-
-impl Program {
-    fn start(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // HAProxy's master passes it on to its workers.
-        signal(self.0.id(), "TERM");
-        let _ = self.0.wait();
-    }
-}
 
 struct Site {
     // Before HAProxy, which ends first otherwise.

@@ -20,6 +20,7 @@ mod moves;
 mod operators;
 mod pair;
 mod plan;
+mod plan_lines;
 mod reloads;
 mod returning;
 mod scale;

@@ -1,6 +1,7 @@
 //! The core under random facts: the same plan for the same cluster, nobody's port taken from them, and no word from the
 //! API ever becomes HAProxy's.
 
+use crate::plan_lines::is_a_line_of_ours;
 use nodegate_haproxy_sync::haproxy::state_file::{Known, Servers, compose};
 use nodegate_haproxy_sync::haproxy::validate::validate;
 use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
@@ -60,6 +61,12 @@ fn node() -> impl Strategy<Value = NodeFacts> {
     )
 }
 
+/// The API server refuses a Service that has a port of a protocol twice (`ValidateService`).
+fn each_port_once(ports: Vec<PortFacts>) -> Vec<PortFacts> {
+    let mut seen = BTreeSet::new();
+    ports.into_iter().filter(|port| seen.insert((port.protocol.clone(), port.port))).collect()
+}
+
 fn service() -> impl Strategy<Value = ServiceFacts> {
     let port = (proptest::option::of(Just("main".to_owned())), 1_u16..100, 0_u16..100, any::<bool>())
         .prop_map(|(name, port, node_port, tcp)| PortFacts {
@@ -87,7 +94,7 @@ fn service() -> impl Strategy<Value = ServiceFacts> {
     (
         (word(), word(), 0_i64..5, any::<bool>(), proptest::option::of(1_u16..9)),
         families,
-        proptest::collection::vec(port, 0..4),
+        proptest::collection::vec(port, 0..4).prop_map(each_port_once),
         proptest::collection::btree_map(key.prop_map(str::to_owned), value(), 0..4),
     )
         .prop_map(|((namespace, name, created, local, health_port), families, ports, annotations)| {
@@ -123,91 +130,6 @@ prop_compose! {
 fn text(desired: &Desired) -> String {
     let policy = Policy::default();
     render(&Template::Head(String::new()), desired, &policy.check, Some("/s")).unwrap()
-}
-
-/// The rules that lead to a last resort.
-fn is_a_last_resort_rule(line: &str, section: &impl Fn(&str) -> bool) -> bool {
-    let between = |start: &str, end: &str| line.strip_prefix(start)?.strip_suffix(end);
-    let chosen = " if { var(txn.nodegate_last_resort) -m bool }";
-    let choice = "tcp-request content set-var(txn.nodegate_last_resort) bool(true) if { nbsrv(";
-    if let Some(backend) = between(choice, ") eq 0 } !{ stopping }") {
-        return section(backend);
-    }
-    if let Some(port) = between("tcp-request content set-dst-port int(", &format!("){chosen}")) {
-        return port.parse::<u16>().is_ok();
-    }
-    let (name, rest) = line["use_backend ".len()..].split_once(chosen).unwrap_or(("", ""));
-    section(name) && (rest.is_empty() || rest == format!(" {{ nbsrv({name}) gt 0 }}"))
-}
-
-/// Every line that can come out, to the letter but for names, numbers and addresses.
-fn is_a_line_of_ours(line: &str) -> bool {
-    let first = [
-        "mode tcp",
-        "mode http",
-        "hash-type consistent",
-        "load-server-state-from-file local",
-        "load-server-state-from-file none",
-    ];
-    let words: Vec<&str> = line.split(' ').collect();
-    let dns = |name: &str| nodegate_haproxy_sync::plan::names::is_dns_name(name);
-    let last_resort = |name: &str| {
-        let kind =
-            name.strip_prefix("nodegate_last_resort_").or_else(|| name.strip_prefix("nodegate_any_node_"));
-        let local =
-            |kind: &str| kind.split('_').count() == 4 && kind.starts_with("k8s_") && kind.split('_').all(dns);
-        kind.is_some_and(|kind| {
-            local(kind) || kind.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
-        })
-    };
-    let section = |name: &str| {
-        name == "nodegate_nodes"
-            || last_resort(name)
-            || name
-                .strip_prefix("k8s_")
-                .is_some_and(|rest| rest.split('_').count() == 3 && rest.split('_').all(dns))
-    };
-    first.contains(&line)
-        || match words.as_slice() {
-            ["#", ..] => {
-                line.starts_with("# --- Generated")
-                    || line.starts_with("# Each node")
-                    || line.starts_with("# Drained nodes that pass")
-                    || line.starts_with("# Any node, for when")
-                    || line.starts_with("# HAProxy does not start without any frontend.")
-                    || {
-                        matches!(words.as_slice(), [_, key, "port", number]
-                    if key.split_once('/').is_some_and(|(a, b)| dns(a) && dns(b)) && number.parse::<u16>().is_ok())
-                    }
-            }
-            ["backend" | "default_backend", name] => section(name),
-            ["frontend", name] => {
-                *name == "nodegate_idle" || name.strip_suffix("_frontend").is_some_and(section)
-            }
-            ["balance", word] => word.bytes().all(|c| c.is_ascii_lowercase()),
-            [""]
-            | ["server-state-file-name", "/s"]
-            | ["bind", "abns@nodegate_idle" | "abns@nodegate_idle/s"]
-            | ["tcp-request", "connection", "reject"]
-            | ["tcp-request", "connection", "reject", "unless", "nodegate_sources"] => true,
-            ["bind", address, "v4v6"] => {
-                address.strip_prefix(":::").is_some_and(|port| port.parse::<u16>().is_ok())
-            }
-            ["acl", "nodegate_sources", "src", ranges @ ..] => ranges.iter().all(|range| {
-                let (address, bits) = range.split_once('/').unwrap_or_default();
-                address.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
-            }),
-            ["tcp-request" | "use_backend", ..] => is_a_last_resort_rule(line, &section),
-            ["option", "httpchk", "GET", path] => path.starts_with('/'),
-            ["server", name, address, rest @ ..] => {
-                let plain =
-                    |word: &&str| word.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._/".contains(&c));
-                let ip = || address.trim_matches(['[', ']']).parse::<IpAddr>();
-                let address = address.parse::<std::net::SocketAddr>().is_ok() || ip().is_ok();
-                dns(name) && address && rest.iter().all(plain)
-            }
-            _ => false,
-        }
 }
 
 proptest! {
