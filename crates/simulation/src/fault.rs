@@ -191,7 +191,7 @@ impl Fault {
     pub(crate) fn unseen(self, stale_after: Duration, with_leases: bool) -> Duration {
         let longer = match self {
             Self::DeafStream => STREAM_LOST,
-            Self::MemberLost | Self::EtcdStreamLost | Self::LostEvents => NODES_LOST,
+            Self::MemberLost | Self::EtcdStreamLost | Self::LostEvents | Self::DeafConnection => NODES_LOST,
             _ => Duration::ZERO,
         };
         let plain = stale_after + GRACE;
