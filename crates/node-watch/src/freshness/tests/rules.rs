@@ -205,6 +205,19 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
     assert_eq!(refused(3600), 30);
 }
 
+/// Else the cache would be stale again before anybody asks, beside a server that answers.
+#[test]
+fn a_list_that_was_answered_ends_what_retry_after_asked_for() {
+    let mut story = Story::watching();
+    let (question, _) = story.asks();
+    let retry_after = Some(Duration::from_secs(30));
+    story.step(Input::Unanswered { question, refusal: Refusal::Answered { retry_after } });
+    story.seconds(1).lists(Stream::Node, 1);
+    story.step(Input::Accepted(Stream::Node, here()));
+    story.asks();
+    assert!(story.age() < STALE_AFTER);
+}
+
 #[test]
 fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
     let mut story = Story::watching();
