@@ -52,7 +52,7 @@ pub(crate) enum Weight {
     Blocks,
 }
 
-/// The most by which events come late; an event is dated when it comes.
+/// The most by which events come late.
 pub(crate) const LATE: Duration = Duration::from_secs(3);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 const GRACE: Duration = Duration::from_secs(1);

@@ -29,7 +29,7 @@ const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// Another server than that of the newest connection, as far as there is one.
+    /// The next server after that of the newest connection, or of the last attempt if there is none.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -60,7 +60,8 @@ pub(crate) struct Asked {
 struct Inner {
     servers: Vec<(ApiService, watch::Sender<Reach>)>,
     address: Address,
-    turn: usize,
+    /// The server that the last attempt went to.
+    last: usize,
     next_id: u64,
     connections: Vec<Weak<Connection>>,
     token: HeaderValue,
@@ -83,7 +84,7 @@ impl Network {
         let inner = Inner {
             servers,
             address,
-            turn: 0,
+            last: 0,
             next_id: 0,
             connections: Vec::new(),
             token: bearer(token),
@@ -292,10 +293,10 @@ impl Inner {
         let count = self.servers.len();
         let server = match self.address {
             Address::Direct => 0,
-            Address::InTurn => used.unwrap_or(self.turn).wrapping_add(1) % count,
+            Address::InTurn => (used.unwrap_or(self.last) + 1) % count,
             Address::AtRandom => fastrand::usize(..count),
         };
-        self.turn += 1;
+        self.last = server;
         (server, self.servers[server].1.clone())
     }
 }
