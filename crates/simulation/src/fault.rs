@@ -47,8 +47,8 @@ pub(crate) enum Weight {
     None,
     /// Proof is interrupted, for less than makes stale.
     Disturbs,
-    /// There may be none while it lasts. Half-open: the proof may be 10 s old when it begins, the kernel takes 4 s, and the
-    /// first attempt waits for up to 1.5 s.
+    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins, the kernel takes
+    /// 4 s, and the first attempt waits for up to 1.5 s.
     Blocks,
 }
 
@@ -178,7 +178,7 @@ impl Fault {
             | Self::DeafConnection
             | Self::LostEvents
             | Self::AgentRestarted => Weight::Disturbs,
-            Self::CutOff | Self::MemberLost | Self::Frozen | Self::Killed | Self::Unreachable
+            Self::CutOff | Self::MemberLost | Self::Frozen | Self::Killed
                 if !all && address == Address::InTurn =>
             {
                 Weight::Disturbs

@@ -29,7 +29,7 @@ const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// The next server after that of the newest connection, or of the last attempt if there is none.
+    /// The next server after that of the newest connection, or of the last attempt if that was in vain.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -60,8 +60,9 @@ pub(crate) struct Asked {
 struct Inner {
     servers: Vec<(ApiService, watch::Sender<Reach>)>,
     address: Address,
-    /// The server that the last attempt went to.
+    /// The server that the last attempt went to, and whether it was in vain.
     last: usize,
+    in_vain: bool,
     next_id: u64,
     connections: Vec<Weak<Connection>>,
     token: HeaderValue,
@@ -85,6 +86,7 @@ impl Network {
             servers,
             address,
             last: 0,
+            in_vain: false,
             next_id: 0,
             connections: Vec::new(),
             token: bearer(token),
@@ -278,6 +280,7 @@ impl Network {
         let link = Link { late: reach.late, dropped: reach.unreachable, ..Link::default() };
         let mut inner = self.lock();
         inner.next_id += 1;
+        inner.in_vain = false;
         let connection = Arc::new(Connection { id: inner.next_id, server, link: watch::Sender::new(link) });
         inner.connections.push(Arc::downgrade(&connection));
         drop(inner);
@@ -293,10 +296,10 @@ impl Inner {
         let count = self.servers.len();
         let server = match self.address {
             Address::Direct => 0,
-            Address::InTurn => (used.unwrap_or(self.last) + 1) % count,
+            Address::InTurn => (used.filter(|_| !self.in_vain).unwrap_or(self.last) + 1) % count,
             Address::AtRandom => fastrand::usize(..count),
         };
-        self.last = server;
+        (self.last, self.in_vain) = (server, true);
         (server, self.servers[server].1.clone())
     }
 }
