@@ -33,7 +33,8 @@ faults: tools ## Every fault that the agent survives, as a table: what a load ba
 	@cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
 
 checks-test: tools ## Each check beside what it looks at, in every state of it, as a table (five minutes; CHECKS=kubelet: one; WRITE=1 writes docs/checks.md)
-	@hack/build-kubernetes-node
+# Without them the others are played, and it ends with an error unless CHECKS names one of those.
+	@hack/build-kubernetes-node || true
 	@cargo build --quiet --locked --bin nodegate
 	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" \
 	  cargo test --quiet --locked --test agent -- --ignored --exact check_states::table --nocapture

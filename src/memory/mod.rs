@@ -19,8 +19,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Longer than an agent that is there and a disk that works need: load balancers wait for this one, too.
-const WITHIN: Duration = Duration::from_secs(2);
+/// Longer than an agent that is there and a disk that works need: load balancers wait for this one, too. Enough to ask at both
+/// ports of a predecessor, one after the other, and to hear why neither told anything.
+const WITHIN: Duration = Duration::from_secs(3);
 
 /// Where it may be found.
 pub(crate) struct Sources {

@@ -8,8 +8,8 @@ use nodegate_readiness::memory::Unusable;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// An agent answers within milliseconds. Something else there must not keep this one from its port.
-const WITHIN: Duration = Duration::from_secs(1);
+/// For each target. An agent answers within milliseconds; something else there must not keep this one from its port.
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
 /// Why it has not told anything that it could be told.
 #[derive(Debug, thiserror::Error)]
@@ -31,16 +31,17 @@ pub(super) fn targets(ports: &PortSettings) -> Vec<Target> {
     known.map(|(ip, port)| Target::at(ip, port)).collect()
 }
 
-/// Asks at one after the other, until somebody knows something. Nobody there is no error.
+/// Asks at one after the other, until somebody knows something. Nobody there is no error; of several errors the first is told.
 pub(super) fn ask(targets: &[Target]) -> Result<Option<Memory>, NotTold> {
-    let mut last = Ok(None);
+    let mut nothing = Ok(None);
     for target in targets {
-        last = ask_one(target);
-        if matches!(last, Ok(Some(_))) {
-            break;
+        match ask_one(target) {
+            Ok(None) => {}
+            Err(error) => nothing = nothing.and(Err(error)),
+            told => return told,
         }
     }
-    last
+    nothing
 }
 
 fn ask_one(target: &Target) -> Result<Option<Memory>, NotTold> {
@@ -81,6 +82,28 @@ mod tests {
         }
         let error = told(&[Server::start(hang).address()]).unwrap_err();
         assert!(error.contains("within 1s"), "{error}");
+    }
+
+    #[test]
+    fn the_first_error_is_told_if_nobody_tells_more() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let no_agent = Server::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
+        let silent = Server::saying("").address();
+        assert!(told(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
+        assert!(told(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
+        let agent = Server::saying(
+            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":1,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
+        );
+        assert!(told(&[no_agent, agent.address()]).unwrap().is_some());
+    }
+
+    #[test]
+    fn both_ports_of_a_predecessor_can_be_asked_in_the_time_for_all() {
+        let silent = [Server::start(hang), Server::start(hang)].map(|server| server.address());
+        let began = nodegate_clock::now();
+        assert!(told(&silent).unwrap_err().contains(&silent[0].to_string()));
+        assert!(nodegate_clock::now() - began >= WITHIN * 2);
+        assert!(WITHIN * 2 < super::super::WITHIN);
     }
 
     #[test]

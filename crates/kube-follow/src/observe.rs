@@ -8,7 +8,8 @@ use crate::lines::{BadBody, LineScanner};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{Request, Response};
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use std::net::SocketAddr;
@@ -56,8 +57,10 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// Whom it went to: the address of the connection, or if there is none yet the name that is looked up for it.
+    /// Whom it went to: the address of the connection, or if there is none yet the same as `named`.
     pub server: String,
+    /// What the request calls its server: an address with its port, or the name that is looked up.
+    pub named: String,
     /// The stream that it was for; `None` if it asked for one object.
     pub stream: Option<T>,
     /// In RBAC's words.
@@ -81,6 +84,18 @@ fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
         (true, _) => "watch",
         (false, true) => "list",
         (false, false) => "get",
+    }
+}
+
+/// What a request calls its server. An IP address is written like that of the connection, which has a port where a URI may
+/// leave it out.
+fn named(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let default_port = if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+    match bare.parse() {
+        Ok(ip) => SocketAddr::new(ip, uri.port_u16().unwrap_or(default_port)).to_string(),
+        Err(_) => uri.authority().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -132,10 +147,9 @@ impl<S, O: WatchObserver> ObservedService<S, O> {
         Self { inner, observer, client, server, ended_early: EndedEarly(Arc::default()) }
     }
 
-    fn server(&self, request: &Parts) -> String {
+    fn server(&self, named: &str) -> String {
         let known = *self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = || request.uri.authority().map(ToString::to_string).unwrap_or_default();
-        known.map_or_else(named, |address| address.to_string())
+        known.map_or_else(|| named.to_owned(), |address| address.to_string())
     }
 }
 
@@ -165,8 +179,9 @@ where
         if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
         }
-        let server = self.server(&parts);
-        let answer = Answer { server, stream, verb, code: None, connection: None, retry_after: None };
+        let named = named(&parts.uri);
+        let server = self.server(&named);
+        let answer = Answer { server, named, stream, verb, code: None, connection: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
         let opened = watched.map(|stream| Watched {
@@ -279,6 +294,7 @@ impl<B, O: WatchObserver> ObservedBody<B, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::Ends;
     use http_body_util::Empty;
     use tower::ServiceExt;
 
@@ -316,6 +332,32 @@ mod tests {
         let counted: Vec<_> =
             books.0.lock().unwrap().iter().map(|answer| (answer.verb, answer.code)).collect();
         assert_eq!(counted, [("list", Some(200)), ("get", Some(200)), ("watch", None)]);
+    }
+
+    #[tokio::test]
+    async fn a_server_is_called_the_same_before_and_after_its_first_answer() {
+        for (uri, server) in [
+            ("https://10.96.0.1/api/v1/nodes", "10.96.0.1:443"),
+            ("http://10.96.0.1/api/v1/nodes", "10.96.0.1:80"),
+            ("https://10.96.0.1:6443/api/v1/nodes", "10.96.0.1:6443"),
+            ("https://[fd00::1]/api/v1/nodes", "[fd00::1]:443"),
+        ] {
+            let books = Books::default();
+            let refused =
+                |_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>(BoxError::from("refused")) };
+            let refused = ObservedService::new(tower::service_fn(refused), books.clone());
+            assert!(refused.oneshot(ask(uri)).await.is_err());
+            let ends = Ends { server: server.parse().unwrap(), local: ([10, 0, 0, 2], 4000).into() };
+            let answers = move |_: Request<()>| async move {
+                Ok::<_, BoxError>(Response::builder().extension(ends).body(Empty::<Bytes>::new()).unwrap())
+            };
+            let answers = ObservedService::new(tower::service_fn(answers), books.clone());
+            assert!(answers.oneshot(ask(uri)).await.is_ok());
+            let called: Vec<_> =
+                books.0.lock().unwrap().iter().map(|answer| (answer.server.clone(), answer.code)).collect();
+            assert_eq!(called, [(server.to_owned(), None), (server.to_owned(), Some(200))]);
+        }
+        assert_eq!(named(&"https://api.example:6443/api".parse().unwrap()), "api.example:6443");
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ mod api;
 mod builder;
 mod cluster;
 mod counters;
+mod etcd;
 mod faults;
 mod kubeconfig;
 mod kubectl;

@@ -8,8 +8,6 @@ use crate::api::server::Api;
 use crate::api::service::ApiService;
 use crate::faults::etcd::Lost;
 use crate::net::Net;
-use crate::sim::Sim;
-use crate::store::Backup;
 
 /// One of a simulator's API servers. All have the same certificate, tokens, counters and fault switches ([`Scope::servers`]
 /// names those that a fault hits); connections and the link to etcd are each one's own. Clones are the same server.
@@ -58,7 +56,7 @@ impl Server {
     // --- its link to etcd ---
 
     /// Cuts it off from etcd, for these resources or, if none is named, for all. It goes on answering from its caches. What
-    /// is written otherwise (by [`Sim::cordon`], by another server) it does not learn.
+    /// is written otherwise (by [`crate::Sim::cordon`], by another server) it does not learn.
     pub fn cut_off_from_etcd(&self, plurals: &[&str]) {
         self.api.etcd.lose(Lost::Everything, &self.api.store, plurals);
     }
@@ -145,44 +143,5 @@ impl Servers {
     /// The first one first.
     pub(crate) fn all(&self) -> Vec<Server> {
         std::iter::once(&self.first).chain(&*self.lock()).cloned().collect()
-    }
-}
-
-impl Sim {
-    /// A copy of what etcd holds now.
-    pub fn back_up_etcd(&self) -> Backup {
-        self.store().back_up()
-    }
-
-    /// etcd is restored from a copy: what was written since never was, and versions go on from the copy's.
-    ///
-    /// API servers that run meanwhile go on with what their caches hold, and wait for changes behind a version that does not
-    /// exist yet, while consistent reads are answered from the copy. A restart ends that ([`Server::restart`], after
-    /// [`Server::kill`]); then a watch from a version that does not exist yet is taken, and silent.
-    pub fn restore_etcd(&self, backup: &Backup) {
-        for server in self.servers() {
-            server.api.etcd.lose(Lost::History, self.store(), &[]);
-        }
-        self.store().restore(backup);
-    }
-
-    /// All API servers, the first one first.
-    pub fn servers(&self) -> Vec<Server> {
-        self.inner.servers.all()
-    }
-
-    /// Starts another API server on the same etcd.
-    pub fn another_server(&self) -> io::Result<Server> {
-        self.inner.servers.add()
-    }
-
-    /// [`Server::cut_off_from_etcd`] of the first.
-    pub fn cut_off_from_etcd(&self, plurals: &[&str]) {
-        self.first().cut_off_from_etcd(plurals);
-    }
-
-    /// [`Server::mend_etcd`] of the first.
-    pub fn mend_etcd(&self) {
-        self.first().mend_etcd();
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::NodeWatch;
 use crate::freshness::{ASK_TIMEOUT, Action, Finding, Freshness, Input, NodeState, Refusal, Why};
-use crate::observer::StreamObserver;
 use crate::stream::Stream;
 use bytes::Bytes;
 use futures::future::{Fuse, FusedFuture, FutureExt};
 use http::StatusCode;
+use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::api::{GetParams, Request};
 use kube::core::PartialObjectMeta;
-use nodegate_kube_follow::{Answer, Connection, StaticCredentials, WatchedNode, retry_after};
+use nodegate_kube_follow::{Answer, Connection, StaticCredentials, WatchObserver, WatchedNode, retry_after};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::pin::pin;
@@ -152,7 +152,8 @@ impl Driver {
     /// A request was answered, or not at all.
     pub(crate) fn answered(&self, answer: &Answer<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
-        self.watch.metrics.server(&answer.server, answer.code.is_some_and(|code| code < 500));
+        let up = answer.code.is_some_and(|code| code < 500);
+        self.watch.metrics.server(&answer.server, &answer.named, up);
         let Some(stream) = answer.stream else {
             lock(&self.asked).clone_from(&answer.server);
             return;
@@ -303,7 +304,9 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     loop {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
-        if let Some(next) = lock(&driver.next_question).take() {
+        // Taken first: in the condition itself the lock would be held through the block.
+        let next = lock(&driver.next_question).take();
+        if let Some(next) = next {
             let client = shared.borrow().clone();
             question.set(driver.ask(next, client).fuse());
         }
@@ -321,4 +324,32 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
 /// What is locked is replaced whole, so a panic elsewhere leaves nothing half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Told of the traffic of the agent's clients; tells the driver.
+#[derive(Clone)]
+pub(crate) struct StreamObserver(pub(crate) Arc<Driver>);
+
+impl WatchObserver for StreamObserver {
+    type Stream = Stream;
+
+    fn stream(&self, request: &Parts) -> Option<Stream> {
+        Stream::of(request)
+    }
+
+    fn accepted(&self, stream: Stream, connection: Connection) {
+        self.0.step(Input::Accepted(stream, connection));
+    }
+
+    fn heard(&self, stream: Stream) {
+        self.0.step(Input::Bytes(stream));
+    }
+
+    fn closed(&self, stream: Stream) {
+        self.0.step(Input::Closed(stream));
+    }
+
+    fn answered(&self, answer: &Answer<Stream>) {
+        self.0.answered(answer);
+    }
 }

@@ -1,12 +1,11 @@
 //! Follows one list: a reflector, begun anew after every fault. What is held stays until the new list is complete.
 
 use crate::NodeWatch;
-use crate::driver::{Driver, Shared};
+use crate::driver::{Driver, Shared, StreamObserver};
 use crate::first_list::FirstList;
 use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
 use crate::freshness::{Input, Why};
 use crate::objects::Watched;
-use crate::observer::StreamObserver;
 use crate::stream::Stream;
 use kube::Client;
 use kube::runtime::reflector;

@@ -14,8 +14,9 @@ mod freshness;
 pub mod fuzzing;
 mod metrics;
 mod objects;
-mod observer;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;

@@ -34,7 +34,7 @@ impl Liveness {
         Self { started, watch: AtomicMoment::default(), timers: AtomicMoment::default() }
     }
 
-    /// The task that guards the watch says that it is alive.
+    /// The task that drives the watch says that it is alive.
     pub fn report_watch(&self, now: Moment) {
         self.watch.advance(now);
     }

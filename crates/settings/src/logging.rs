@@ -90,7 +90,7 @@ mod tests {
                 "{nothing:?}"
             );
         }
-        assert!(logs("info, nodegate_node_watch=debug", "nodegate_node_watch::guard", Level::DEBUG));
+        assert!(logs("info, nodegate_node_watch=debug", "nodegate_node_watch::driver", Level::DEBUG));
         for nonsense in ["loud", "info,loud", "a=loud"] {
             assert!(nonsense.parse::<LogFilter>().is_err(), "{nonsense:?}");
         }

@@ -88,7 +88,7 @@ impl Part for Served {
         State::new("healthy", |_| (), Says::Passes),
         State::new("slow: takes 2 s", Self::slow, Says::Passes),
         State::new("hung: its server does not answer", Self::hang, Says::Fails("/served: Hung for …"))
-            .newcomer(Says::Fails("/served: Timeout after 3s 750ms"))
+            .newcomer_at_first(Says::Fails("/served: Timeout after 3s 750ms"))
             .within(15),
         State::new("goes on", |served| signal(served.server, "CONT"), Says::Passes),
         State::new(

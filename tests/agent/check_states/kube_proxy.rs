@@ -6,10 +6,11 @@ use nodegate_testbed::host::kubernetes::{self, NodeProgram};
 use nodegate_testbed::network::namespaces::{Namespace, Stay};
 use nodegate_testbed::process::{Slowed, slow_down};
 use nodegate_testbed::stub::{Stub, answer};
+use nodegate_testbed::waiting::until;
 use nodegate_testbed::{Agent, Cluster};
 use serde_json::json;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const REAL: &str =
 const OTHER: &str = "another program of the test's own has kube-proxy's port";
 
 const NEWER: &str = "the answer of a newer release, from its source (`pkg/proxy/healthcheck`), by a program of the test's \
-                     own: no package registry has a newer kube-proxy, neither built nor in source";
+                     own: Debian has no newer kube-proxy, neither built nor in source";
 
 /// kube-proxy, and what is around it.
 struct Stage {
@@ -109,10 +110,13 @@ impl Stage {
 
     fn newer_says(&mut self, status: &str, body: &str) {
         let answer = answer(status, body);
-        match &self.newer {
-            Some(newer) => newer.now(answer),
-            None => self.newer = Some(Stub::start_at(HEALTHZ, answer)),
+        if let Some(newer) = &self.newer {
+            newer.now(answer);
+            return;
         }
+        // What it was just starting may outlive it for a moment, and has its port.
+        until("kube-proxy's port to be free", || TcpListener::bind(HEALTHZ).ok());
+        self.newer = Some(Stub::start_at(HEALTHZ, answer));
     }
 
     fn agent(&self, up: Duration, settings: &str) -> Agent {

@@ -177,7 +177,7 @@ impl Part for Leftover {
     const STATES: &'static [State<Self>] = &[
         State::new("healthy, but for the route to nobody", |_| (), Says::Passes),
         State::new("removed: nobody has the router's IPv4 address", Self::lose, DEAD)
-            .newcomer(DEAD_AT_FIRST)
+            .newcomer_at_first(DEAD_AT_FIRST)
             .within(10),
         State::new("started again: somebody has it", Self::back, Says::Passes).within(10),
     ];

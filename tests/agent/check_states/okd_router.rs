@@ -25,7 +25,7 @@ pub(crate) struct Router {
 impl Part for Router {
     const CHECK: &'static str = "okd_router_1936";
     const PLAYED_WITH: &'static str = "a stand-in: HAProxy, of which the router is made. The router's own program, `openshift-router`, which has \
-         `/healthz/ready`, comes in OpenShift's images alone, which no package registry has; its words are from its source";
+         `/healthz/ready`, comes in OpenShift's images alone, and Debian has none; its words are from its source";
     const STATES: &'static [State<Self>] = &[
         State::new("absent: nothing has ever listened", |_| (), Says::Fails("ConnectionRefused")),
         State::new("starting: routes not yet synced, says 500", Self::begin, Says::Fails("HTTP 500")),

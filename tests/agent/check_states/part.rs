@@ -70,6 +70,8 @@ pub(crate) struct State<P> {
     pub(crate) says: Says,
     /// What one says that starts in this state, in its first answer.
     pub(crate) newcomer: Says,
+    /// That answer passes away, and then it says what the other says.
+    pub(crate) newcomer_at_first: bool,
     /// Until the first says so, at most, with the defaults.
     pub(crate) within: Duration,
     /// Why somebody else plays this state.
@@ -83,13 +85,28 @@ const NEXT_RUN: Duration = Duration::from_secs(5);
 
 impl<P> State<P> {
     pub(crate) const fn new(name: &'static str, enter: fn(&mut P), says: Says) -> Self {
-        Self { name, enter, says, newcomer: says, within: NEXT_RUN, note: None, long: false }
+        Self {
+            name,
+            enter,
+            says,
+            newcomer: says,
+            newcomer_at_first: false,
+            within: NEXT_RUN,
+            note: None,
+            long: false,
+        }
     }
 
     /// One that starts in this state says something else.
     pub(crate) const fn newcomer(mut self, says: Says) -> Self {
         self.newcomer = says;
         self
+    }
+
+    /// One that starts in this state says something else, until it has seen as much.
+    pub(crate) const fn newcomer_at_first(mut self, says: Says) -> Self {
+        self.newcomer_at_first = true;
+        self.newcomer(says)
     }
 
     pub(crate) const fn within(mut self, seconds: u64) -> Self {

@@ -3,6 +3,7 @@
 use crate::check_states::part::{Pace, Part, Says, State, question, said};
 use nodegate_testbed::waiting::DEADLINE;
 use nodegate_testbed::{Agent, Reply};
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ pub(crate) type Told = Result<Option<Duration>, String>;
 /// What came of each state; those that were left out are none.
 pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
     if !P::is_there() {
+        // Past what `cargo test` keeps to itself of a test that passes.
+        let _ = writeln!(io::stderr(), "not played: {} (make checks-test builds what it needs)", P::TITLE);
         return P::STATES.iter().map(|_| None).collect();
     }
     let stage = guarded(|| {
@@ -72,7 +75,9 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
         let wrong =
             format!("an agent that starts then is to say {:?}, and says {}", state.newcomer, body(&first));
         // A machine that is busy with other tests may be too late for what an agent says first.
-        let comes_to_it = pace.is_hurried() && shows(ask, &[state.newcomer, state.says], pace).is_ok();
+        let may_come =
+            if state.newcomer_at_first { vec![state.newcomer, state.says] } else { vec![state.newcomer] };
+        let comes_to_it = pace.is_hurried() && shows(ask, &may_come, pace).is_ok();
         return if comes_to_it { Ok(shown) } else { Err(wrong) };
     }
     Ok(shown)

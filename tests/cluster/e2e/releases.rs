@@ -7,6 +7,7 @@ use super::{drains, first_answer, freshness, network, probes};
 
 fn on(release: &str) {
     if Real::named().is_some() {
+        println!("release {release}: not played on a real cluster");
         return;
     }
     let lab = Lab::playing(release.parse().expect(release));

@@ -1,7 +1,6 @@
 //! What HAProxy is to do, and how two of these differ.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy};
-use crate::plan::last_resort::LastResortBackend;
 use crate::plan::names::NODES_BACKEND;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -278,5 +277,40 @@ impl Frontend {
     fn same_but_servers(&self, other: &Self) -> bool {
         let bare = |frontend: &Self| Self { servers: Arc::default(), ..frontend.clone() };
         bare(self) == bare(other)
+    }
+}
+
+/// A backend that serves when no server of a frontend's own may. Nobody takes its servers out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastResortBackend {
+    /// Its name.
+    pub name: String,
+    /// TCP or HTTP.
+    pub mode: Mode,
+    /// The algorithm.
+    pub balance: Balance,
+    /// Whether the algorithm hashes.
+    pub hashed: bool,
+    /// The PROXY protocol.
+    pub send_proxy: SendProxy,
+    /// What its servers are checked by; none if any node is better than none.
+    pub check: Option<LocalHealth>,
+    /// The nodes' port, if it serves one Service alone; else the frontend sets it.
+    pub node_port: Option<u16>,
+    /// Its servers, one a node.
+    #[serde(skip)]
+    pub servers: Arc<Vec<Server>>,
+}
+
+impl LastResortBackend {
+    /// Whether it is of one Service whose traffic stays on the node.
+    pub fn is_local(&self) -> bool {
+        self.node_port.is_some()
+    }
+
+    /// The server of a node.
+    pub fn server(&self, node: &str) -> Option<&Server> {
+        let at = self.servers.binary_search_by(|server| server.name.as_str().cmp(node)).ok()?;
+        self.servers.get(at)
     }
 }

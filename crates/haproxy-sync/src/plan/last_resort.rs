@@ -4,68 +4,11 @@
 //! needed when the last node is drained. A Service's own port is told to a shared backend by the frontend, so that there
 //! is one server a node for all Services, and not one for each.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy};
-use crate::plan::desired::{Desired, Frontend, LocalHealth, Server};
+use crate::plan::annotation::SendProxy;
+use crate::plan::desired::{Desired, Frontend, LastResortBackend, LocalHealth};
 use crate::plan::facts::Family;
 use crate::plan::names;
-use crate::plan::policy::Policy;
-use serde::Serialize;
-use std::fmt;
-use std::sync::Arc;
-
-/// Which nodes serve when none is Ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LastResort {
-    /// Those that pass their check, drained or not; when none does, any.
-    #[default]
-    All,
-    /// Those that pass their check, drained or not.
-    Drained,
-    /// None: connections are refused.
-    None,
-}
-
-impl fmt::Display for LastResort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-/// A backend that serves when no server of a frontend's own may. Nobody takes its servers out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LastResortBackend {
-    /// Its name.
-    pub name: String,
-    /// TCP or HTTP.
-    pub mode: Mode,
-    /// The algorithm.
-    pub balance: Balance,
-    /// Whether the algorithm hashes.
-    pub hashed: bool,
-    /// The PROXY protocol.
-    pub send_proxy: SendProxy,
-    /// What its servers are checked by; none if any node is better than none.
-    pub check: Option<LocalHealth>,
-    /// The nodes' port, if it serves one Service alone; else the frontend sets it.
-    pub node_port: Option<u16>,
-    /// Its servers, one a node.
-    #[serde(skip)]
-    pub servers: Arc<Vec<Server>>,
-}
-
-impl LastResortBackend {
-    /// Whether it is of one Service whose traffic stays on the node.
-    pub fn is_local(&self) -> bool {
-        self.node_port.is_some()
-    }
-
-    /// The server of a node.
-    pub fn server(&self, node: &str) -> Option<&Server> {
-        let at = self.servers.binary_search_by(|server| server.name.as_str().cmp(node)).ok()?;
-        self.servers.get(at)
-    }
-}
+use crate::plan::policy::{LastResort, Policy};
 
 /// Gives a frontend its last resort; backends that others have already are shared. `pool` tells its servers from others
 /// in a name.

@@ -1,8 +1,6 @@
 //! What the operator wants of every frontend, unless a Service says otherwise.
 
 use crate::plan::annotation::{Balance, Mode};
-use crate::plan::last_resort::LastResort;
-use crate::plan::publish::Publish;
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -52,6 +50,42 @@ pub enum LocalCheck {
 }
 
 impl fmt::Display for LocalCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// Which nodes serve when none is Ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastResort {
+    /// Those that pass their check, drained or not; when none does, any.
+    #[default]
+    All,
+    /// Those that pass their check, drained or not.
+    Drained,
+    /// None: connections are refused.
+    None,
+}
+
+impl fmt::Display for LastResort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// Which Services are published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Publish {
+    /// All that have ports on nodes.
+    #[default]
+    All,
+    /// Those that ask for it.
+    Annotated,
+}
+
+impl fmt::Display for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }

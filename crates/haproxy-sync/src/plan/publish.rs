@@ -1,30 +1,11 @@
 //! Whose Services they are: which are published, and to whom.
 
 use crate::plan::facts::ServiceFacts;
-use crate::plan::policy::Policy;
-use serde::Serialize;
-use std::fmt;
+use crate::plan::policy::{Policy, Publish};
 use std::net::IpAddr;
 
 /// More source ranges of one Service are not read; each client is compared with all of them.
 const MAX_RANGES: usize = 1000;
-
-/// Which Services are published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Publish {
-    /// All that have ports on nodes.
-    #[default]
-    All,
-    /// Those that ask for it.
-    Annotated,
-}
-
-impl fmt::Display for Publish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
 
 /// Why a Service, or a port of it, is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,8 @@
 //! of them is for `settings`.
 
 use crate::plan::annotation::{Balance, Mode};
-use crate::plan::last_resort::LastResort;
 use crate::plan::names::is_dns_name;
-use crate::plan::policy::{LocalCheck, MaxRemoval, Policy};
-use crate::plan::publish::Publish;
+use crate::plan::policy::{LastResort, LocalCheck, MaxRemoval, Policy, Publish};
 use clap::Parser;
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{List, LogSettings, choice, duration, number, shown};

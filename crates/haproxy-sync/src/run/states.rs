@@ -93,6 +93,8 @@ impl StatesTask {
                 }
             }
             Err(error) => {
+                // So that it is asked before it counts as one that can be told again, also when there is nothing to say.
+                self.mover.forget();
                 self.shared.metrics.failed("runtime");
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!(%error, "HAProxy can't be told the states of servers; trying again");

@@ -112,7 +112,11 @@ impl StructureTask {
         metrics.pending(true);
         // Where nobody reloads, no process is left behind by it.
         let allowed = self.pace.is_open(Instant::now()) || !self.shared.setup.tools.reloader.is_somebody();
-        match self.applier.apply(now, Reload { wanted: self.force, allowed }).await {
+        let outcome = self.applier.apply(now, Reload { wanted: self.force, allowed }).await;
+        // Before it is called applied: who waits for that may look at them next.
+        metrics.foreign_changes(self.applier.foreign_changes());
+        metrics.left_out(self.applier.problems());
+        match outcome {
             Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
             Err(error) => {
@@ -124,8 +128,6 @@ impl StructureTask {
                 self.retry.failed(error.to_string());
             }
         }
-        metrics.foreign_changes(self.applier.foreign_changes());
-        metrics.left_out(self.applier.problems());
         self.left_out.report(self.applier.problems(), Held::default());
     }
 

@@ -129,7 +129,9 @@ pub(crate) async fn many_local_services() -> Row {
         get(last).unwrap();
     }
     assert_eq!(count(&served, 0), before, "{}", lab.log());
-    // What the checks found of the last one survives a reload, too: only node 1 has an endpoint and no cordon.
+    // What the checks found of the last one survives a reload, too: only node 1 has an endpoint and no cordon. (Before
+    // HAProxy 3.1 the very first process has node 2 up until its checks have failed: nobody could be asked yet.)
+    let astray = count(&served, 2);
     let reloads = lab.processes_now().await.reloads;
     let traffic = Traffic::start(last);
     lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();
@@ -138,7 +140,7 @@ pub(crate) async fn many_local_services() -> Row {
     lab.until("traffic goes on", async || traffic.answered() > 100).await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    assert_eq!(count(&served, 2), 0, "a node without an endpoint\n{}", lab.log());
+    assert_eq!(count(&served, 2), astray, "a node without an endpoint\n{}", lab.log());
     let result =
         format!("the last one's drain is made good again; {good} requests over a reload, 0 lost, 0 astray");
     Row { what: "40 Services with traffic policy Local", result }

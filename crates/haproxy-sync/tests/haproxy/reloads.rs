@@ -90,14 +90,21 @@ async fn a_haproxy_that_is_down_is_told_of_once() {
 pub(crate) async fn stopped_haproxy() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
+    // The program has talked to it, and has nothing more to say.
+    let (backend, node) = (format!("k8s_default_web_{port}"), node_name(1));
+    assert!(lab.sim.cordon(&node));
+    lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
+    assert!(lab.sim.uncordon(&node));
+    lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
     lab.stop_haproxy();
     lab.until("it is noticed", async || failed(&lab, "runtime").await).await;
     let quiet = std::fs::read_to_string(lab.log_path()).unwrap().lines().count();
-    // Everything goes on meanwhile: states, nodes and the structure.
-    assert!(lab.sim.cordon(&node_name(0)));
-    lab.add_node(3);
-    lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
     let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
+    // Everything goes on meanwhile: first what there is nothing to say of to any server, then nodes and states.
+    lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
+    lab.until("it has looked", async || lab.metric(looks) >= Some(1.0)).await;
+    lab.add_node(3);
+    assert!(lab.sim.cordon(&node_name(0)));
     lab.until("it has looked again and again", async || lab.metric(looks) >= Some(3.0)).await;
     assert!(lab.sim.uncordon(&node_name(0)));
     lab.until("once more", async || lab.metric(looks) >= Some(4.0)).await;

@@ -274,12 +274,11 @@ impl Freshness {
         }
     }
 
-    /// History went back: what was proved of it is no mark to compare with any more.
+    /// History went back: what was held and proved of it is no mark to compare with any more, not even for a Node's watch that is
+    /// being resumed and so is not replaced. The others are, and begin anew.
     fn forget(&mut self) {
         self.held = NodeState::Unknown;
         self.lease_speaks_until = None;
-        self.question.verified = None;
-        self.watches_mut().for_each(|watch| watch.vouched = false);
     }
 
     /// A new client the others get from the Node's follower; a new connection of the same client they find by themselves.

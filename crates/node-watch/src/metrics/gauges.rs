@@ -23,11 +23,13 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    pub(super) fn server(&self, address: &str, up: bool) {
+    pub(super) fn server(&self, address: &str, named: &str, up: bool) {
         if address.is_empty() {
             return;
         }
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection that failed is counted under the name; where it leads is known now, and nothing would ever renew that.
+        servers.retain(|server| server.0 == address || server.0 != named);
         if let Some(server) = servers.iter_mut().find(|server| server.0 == address) {
             server.1 = up;
             return;
@@ -107,11 +109,21 @@ mod tests {
     fn each_server_is_named_once_and_not_too_many() {
         let readings = Readings::default();
         for number in 0..20 {
-            readings.server(&format!("10.0.0.{number}:6443"), number % 2 == 0);
-            readings.server("10.0.0.19:6443", false);
+            readings.server(&format!("10.0.0.{number}:6443"), "api.example:6443", number % 2 == 0);
+            readings.server("10.0.0.19:6443", "10.0.0.19:6443", false);
         }
         let servers = readings.servers.lock().unwrap().clone();
         assert_eq!(servers.len(), MOST_SERVERS);
         assert_eq!(servers.iter().filter(|(address, up)| address == "10.0.0.19:6443" && !up).count(), 1);
+    }
+
+    #[test]
+    fn a_name_is_forgotten_once_its_address_is_known() {
+        let readings = Readings::default();
+        let servers = || Vec::from(readings.servers.lock().unwrap().clone());
+        readings.server("api.example:6443", "api.example:6443", false);
+        assert_eq!(servers(), [("api.example:6443".to_owned(), false)]);
+        readings.server("10.0.0.1:6443", "api.example:6443", true);
+        assert_eq!(servers(), [("10.0.0.1:6443".to_owned(), true)]);
     }
 }

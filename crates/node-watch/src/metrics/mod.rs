@@ -54,9 +54,9 @@ impl WatchMetrics {
         self.readings.lease_renewed.advance(at);
     }
 
-    /// Whether the API server at this address answered its last request.
-    pub(crate) fn server(&self, address: &str, up: bool) {
-        self.readings.server(address, up);
+    /// Whether the API server at this address answered its last request, which called it by this name.
+    pub(crate) fn server(&self, address: &str, named: &str, up: bool) {
+        self.readings.server(address, named, up);
     }
 
     /// Adds the families to a registry, whose prefix is `nodegate`.

@@ -256,6 +256,26 @@ fn history_that_went_back_leaves_no_mark() {
     }
 }
 
+/// A watch that ends just then is no open one to be replaced. Resumed, it is a watch of the history that is no more.
+#[test]
+fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
+    let mut story = Story::watching();
+    let (question, _) = story.asks();
+    story.answers(question, node(0), here()).step(Input::Closed(Stream::Node));
+    story.passes(Duration::from_millis(400));
+    assert_eq!(story.taken(Transition::FoundRewound), 1);
+    assert_eq!(story.replaced(Why::Deaf), [Stream::Lease, SERVICE]);
+    let proved = story.proved;
+    story.step(Input::Accepted(Stream::Node, here())).lists(Stream::Lease, 1);
+    story.step(Input::Accepted(Stream::Lease, here())).renewal(Duration::ZERO);
+    assert_eq!(story.proved, proved, "the Lease speaks for no Node of another history");
+    // By other changes that has come to the same version since.
+    let (question, _) = story.asks();
+    story.answers(question, node(1), here()).passes(Duration::from_millis(400));
+    assert_eq!(story.proved, proved, "what was held is no mark");
+    assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease]);
+}
+
 #[test]
 fn the_watches_move_to_the_connection_that_answers() {
     // On a new client, whose watch the Node's follower opens, and the others follow.

@@ -1,0 +1,124 @@
+//! The loops, before an API server that is a function.
+
+use crate::{Connector, NodeWatch, Startup, WatchMetrics};
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tower::BoxError;
+use tower::util::BoxCloneService;
+
+const FOR_EVER: Duration = Duration::from_hours(24);
+const EMPTY: &str = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+const UNAUTHORIZED: &str =
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;
+
+/// What the API server was asked for: by which of the clients that were made, and how long after the start.
+struct Asked {
+    client: usize,
+    after: Duration,
+    uri: Uri,
+}
+
+impl Asked {
+    fn query(&self) -> &str {
+        self.uri.query().unwrap_or_default()
+    }
+
+    fn is_list_of(&self, resource: &str) -> bool {
+        self.uri.path().ends_with(resource) && !self.query().contains("watch=")
+    }
+
+    fn is_question(&self) -> bool {
+        self.uri.path().ends_with("/nodes/n")
+    }
+}
+
+/// Watches a Node that does not exist, and a Service, for so long. Each list is answered at once with this status, and is
+/// complete so much later; watches are silent.
+async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWatch, Vec<Asked>) {
+    let began = nodegate_clock::now();
+    let (clients, asked) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+    let requests = asked.clone();
+    let open = move || {
+        let (client, requests) = (clients.fetch_add(1, Ordering::Relaxed), requests.clone());
+        BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {
+            let asked = Asked { client, after: nodegate_clock::now() - began, uri: request.uri().clone() };
+            let (status, body, takes) = if asked.query().contains("watch=") {
+                (200, "", FOR_EVER)
+            } else if asked.is_question() {
+                (404, "", Duration::ZERO)
+            } else {
+                (status, if status == 200 { EMPTY } else { UNAUTHORIZED }, list_takes)
+            };
+            requests.lock().unwrap().push(asked);
+            let body = Full::new(Bytes::from_static(body.as_bytes()));
+            let body = body.map_err(BoxError::from).with_trailers(sleep(takes).map(|()| None)).boxed_unsync();
+            async move { Ok::<_, BoxError>(Response::builder().status(status).body(body)?) }
+        }))
+    };
+    let (timeline, policy) = (Timeline::new(began), Policy::default());
+    let (node_name, stale_after) = ("n".to_owned(), policy.stale_after);
+    let catalog = Catalog::default().with_services(vec!["default/web".parse().unwrap()]);
+    let node_watch = NodeWatch {
+        board: Arc::new(Board::new(Some(node_name.clone()), policy, catalog, &[], Box::new(|_| {}))),
+        node_name,
+        stale_after,
+        connector: Connector::Simulated(Arc::new(open)),
+        timeline,
+        liveness: Arc::new(Liveness::new(timeline.at(began))),
+        metrics: Arc::new(WatchMetrics::default()),
+    };
+    let (startup, _) = watch::channel(Startup::Connecting);
+    assert!(timeout(Duration::from_secs(seconds), node_watch.clone().run(startup)).await.is_err());
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    (node_watch, asked)
+}
+
+/// With a version, even 0, an API server may answer from a cache that no longer moves.
+#[tokio::test(start_paused = true)]
+async fn lists_and_questions_are_consistent_reads() {
+    let (_, asked) = watched_for(14, 200, Duration::ZERO).await;
+    for resource in ["/nodes", "/leases", "/endpointslices"] {
+        let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of(resource)).collect();
+        assert_eq!(lists.len(), 1, "{resource}");
+        assert!(!lists[0].query().contains("resourceVersion"), "{}", lists[0].uri);
+    }
+    let question = asked.iter().find(|asked| asked.is_question()).expect("a question");
+    assert!(!question.query().contains("resourceVersion"), "{}", question.uri);
+}
+
+/// What it says may have changed since.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_took_long_is_as_old_as_its_request() {
+    let (node_watch, _) = watched_for(4, 200, Duration::from_secs(3)).await;
+    let age = node_watch.board.freshness(node_watch.timeline.at(nodegate_clock::now())).age;
+    assert!(age > Some(Duration::from_millis(3999)), "{age:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
+    let (node_watch, asked) = watched_for(8, 200, FOR_EVER).await;
+    let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of("/nodes")).collect();
+    assert_eq!(lists.len(), 2);
+    assert!((5..7).contains(&lists[1].after.as_secs()), "{:?}", lists[1].after);
+    assert_ne!(lists[0].client, lists[1].client, "on a connection that may be better");
+    assert_eq!(node_watch.board.last_proof(), None);
+}
+
+/// A client is made with the credentials as they are then.
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_are_read_anew() {
+    let (_, asked) = watched_for(10, 401, Duration::ZERO).await;
+    let clients: Vec<_> =
+        asked.iter().filter(|asked| asked.is_list_of("/nodes")).map(|asked| asked.client).collect();
+    assert!(clients.len() >= 3, "{clients:?}");
+    assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "{clients:?}");
+}
