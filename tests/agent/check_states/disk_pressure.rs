@@ -9,7 +9,7 @@ use std::time::Duration;
 const SLOW: Duration = Duration::from_secs(2);
 
 const NOTHING: Says = Says::Fails("NothingToMeasure: none of the paths is on a disk; is --host-root=…");
-const LITTLE: Says = Says::Fails("/e: 5 % of bytes free, needs 10 %");
+const LITTLE: Says = Says::Fails("DiskPressure: /e: 5 % of bytes free, needs 10 %");
 
 pub(crate) struct Disk {
     pace: Pace,
@@ -24,7 +24,11 @@ impl Part for Disk {
         State::new("healthy", |disk| disk.disks.run("ext4 rw e 64M '-N 128'"), Says::Passes),
         State::new("5 % of its bytes are free", Self::fill, LITTLE),
         State::new("emptied", |disk| disk.disks.run("rm \"$ROOT/e/fill\""), Says::Passes),
-        State::new("no inode is free", Self::fill_inodes, Says::Fails("/e: 0 % of inodes free, needs 5 %")),
+        State::new(
+            "no inode is free",
+            Self::fill_inodes,
+            Says::Fails("DiskPressure: /e: 0 % of inodes free, needs 5 %"),
+        ),
         State::new("emptied again", |disk| disk.disks.run("rm -r \"$ROOT/e/many\""), Says::Passes),
         State::new("5 % of its bytes are free again", Self::fill, LITTLE),
         State::new("and it is mounted read-only: not its matter", Self::read_only, Says::Passes),
@@ -87,14 +91,18 @@ impl Part for Served {
     const STATES: &'static [State<Self>] = &[
         State::new("healthy", |_| (), Says::Passes),
         State::new("slow: takes 2 s", Self::slow, Says::Passes),
-        State::new("hung: its server does not answer", Self::hang, Says::Fails("/served: Hung for …"))
-            .newcomer_at_first(Says::Fails("/served: Timeout after 3s 750ms"))
-            .within(15),
+        State::new(
+            "hung: its server does not answer",
+            Self::hang,
+            Says::Fails("NotMeasured: /served: Hung for …"),
+        )
+        .newcomer_at_first(Says::Fails("NotMeasured: /served: Timeout after 3s 750ms"))
+        .within(15),
         State::new("goes on", |served| signal(served.server, "CONT"), Says::Passes),
         State::new(
             "its server is killed",
             Self::kill,
-            Says::Fails("/served: Transport endpoint is not connected …"),
+            Says::Fails("NotMeasured: /served: Transport endpoint is not connected …"),
         ),
     ];
 

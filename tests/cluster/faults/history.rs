@@ -33,7 +33,8 @@ pub(crate) fn restored() -> Row {
 
 /// Fifty times what `--goaway-chance` allows at most.
 pub(crate) fn goaway_after_every_answer() -> Row {
-    let mut scene = Scene::with(cluster(), &["--stale-after=4s"]);
+    // Longer than a watch that moves may wait to be opened elsewhere, which is up to 10 s.
+    let mut scene = Scene::with(cluster(), &["--stale-after=12s"]);
     let going = scene.fault(|scene| {
         let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());
         scene.cluster.sim.close_watches(None);

@@ -211,10 +211,10 @@ fn is_overlay(table: &MountTable, seen: &Seen<'_>) -> bool {
 
 fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
     let mut findings: Vec<Finding<'_>> = Vec::new();
-    let mut reasons = Vec::new();
+    let mut texts = Vec::new();
     for seen in seen {
         match seen {
-            Seen::Trouble(place, why) => reasons.push(at(&place.path).name(why)),
+            Seen::Trouble(place, why) => texts.push(format!("{}: {why}", place.path.display())),
             Seen::Room(place, room) => {
                 let mount = table.holder(&place.real());
                 if mount.as_ref().is_some_and(takes_no_writes) {
@@ -227,12 +227,10 @@ fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
             }
         }
     }
-    reasons.extend(findings.iter().map(|found| at(found.path).detail(found.shortage)));
-    Reason::join(reasons, "; ").into()
-}
-
-fn at(path: &Path) -> Reason {
-    Reason::new(path.display().to_string())
+    let code = if findings.is_empty() { "NotMeasured" } else { "DiskPressure" };
+    texts.extend(findings.iter().map(|found| format!("{}: {}", found.path.display(), found.shortage)));
+    let reason = (!texts.is_empty()).then(|| Reason::new(code).detail(texts.join("; ")));
+    reason.into()
 }
 
 /// An image of an operating system is full on the day when it is built, and stays so. What `statvfs` says of it would
@@ -301,7 +299,7 @@ mod tests {
         assert_eq!(reasons(&[("/", 10, 5), ("/var/lib/containerd/x", 15, 5)]), None);
         assert_eq!(
             reasons(&[("/", 9, 4), ("/var/lib/kubelet", 9, 5)]).unwrap(),
-            "/: 9 % of bytes free, needs 10 %; /: 4 % of inodes free, needs 5 %; \
+            "DiskPressure: /: 9 % of bytes free, needs 10 %; /: 4 % of inodes free, needs 5 %; \
              /var/lib/kubelet: 9 % of bytes free, needs 10 %"
         );
     }
@@ -309,7 +307,10 @@ mod tests {
     #[test]
     fn a_filesystem_is_told_once_by_the_path_that_needs_most() {
         let full = [("/var/lib/kubelet", 4, 50), ("/var/lib/containerd", 4, 50), ("/var/lib/docker", 4, 50)];
-        assert_eq!(reasons(&full).unwrap(), "/var/lib/containerd: 4 % of bytes free, needs 15 %");
+        assert_eq!(
+            reasons(&full).unwrap(),
+            "DiskPressure: /var/lib/containerd: 4 % of bytes free, needs 15 %"
+        );
     }
 
     #[test]
@@ -367,7 +368,7 @@ mod tests {
             began = entered.recv() => began.unwrap(),
         }
         let Outcome::Fail(reason) = check.run(AddressFamilies::default()).await else { panic!("it hangs") };
-        assert_eq!(reason, Reason::parse("/: Hung for 0s"));
+        assert_eq!(reason, Reason::new("NotMeasured").detail("/: Hung for 0s"));
         drop(release);
     }
 }
