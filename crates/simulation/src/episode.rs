@@ -1,7 +1,7 @@
 //! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
 
 use crate::events::Event;
-use crate::fault::{Fault, LATE, Weight};
+use crate::fault::{Fault, Weight};
 use crate::oracle::Law;
 use crate::plan::{Plan, Planned};
 use crate::trace::note;
@@ -84,15 +84,19 @@ impl Run {
     fn law<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> Law {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         let mut unseen = Duration::ZERO;
-        let (mut late, mut blocks, mut disturbances) = (false, false, 0);
+        let faults: Vec<_> = faults.collect();
+        let has = |fault| faults.iter().any(|planned| planned.fault == fault);
+        // Mended alone, the Leases go on while the Nodes' events are of a history that is over.
+        if self.shape.leases && has(Fault::Rewound) && has(Fault::LeaseMemberLost) {
+            unseen = Fault::LostEvents.unseen(stale_after, true);
+        }
+        let (mut blocks, mut disturbances) = (false, 0);
         for planned in faults {
             unseen = unseen.max(planned.fault.unseen(stale_after, self.shape.leases));
-            late |= planned.fault == Fault::LateEvents;
             let weight = planned.fault.weight(self.site.network.address(), planned.all);
             blocks |= weight == Weight::Blocks;
             disturbances += u32::from(weight == Weight::Disturbs);
         }
-        unseen += if late { LATE } else { Duration::ZERO };
         Law { unseen, stale_allowed: blocks || disturbances > 1 }
     }
 
@@ -130,7 +134,7 @@ impl Run {
             return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
         }
         // One that was lost by a stream that goes on is not looked for at once.
-        let lost = self.oracle.law.unseen > FRESH_AGAIN + LATE;
+        let lost = self.oracle.law.unseen > FRESH_AGAIN;
         match self.site.network.asked().first_for_nodes {
             Some(first) if !lost && since(first) > FRESH_AGAIN => Err(format!(
                 "not fresh {:.1} s after the first attempt after the last fault",

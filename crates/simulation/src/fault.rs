@@ -47,12 +47,12 @@ pub(crate) enum Weight {
     None,
     /// Proof is interrupted, for less than makes stale.
     Disturbs,
-    /// There may be none while it lasts. Half-open: the proof may be 10 s old when it begins, the kernel takes 4 s, and the
-    /// first attempt waits for up to 1.5 s.
+    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins, the kernel takes
+    /// 4 s, and the first attempt waits for up to 1.5 s.
     Blocks,
 }
 
-/// The most by which events come late; an event is dated when it comes.
+/// The most by which events come late.
 pub(crate) const LATE: Duration = Duration::from_secs(3);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 const GRACE: Duration = Duration::from_secs(1);
@@ -178,7 +178,7 @@ impl Fault {
             | Self::DeafConnection
             | Self::LostEvents
             | Self::AgentRestarted => Weight::Disturbs,
-            Self::CutOff | Self::MemberLost | Self::Frozen | Self::Killed | Self::Unreachable
+            Self::CutOff | Self::MemberLost | Self::Frozen | Self::Killed
                 if !all && address == Address::InTurn =>
             {
                 Weight::Disturbs
@@ -191,7 +191,7 @@ impl Fault {
     pub(crate) fn unseen(self, stale_after: Duration, with_leases: bool) -> Duration {
         let longer = match self {
             Self::DeafStream => STREAM_LOST,
-            Self::MemberLost | Self::EtcdStreamLost | Self::LostEvents => NODES_LOST,
+            Self::MemberLost | Self::EtcdStreamLost | Self::LostEvents | Self::DeafConnection => NODES_LOST,
             _ => Duration::ZERO,
         };
         let plain = stale_after + GRACE;

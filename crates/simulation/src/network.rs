@@ -24,12 +24,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The kernel gives a connection up whose packets vanish, with the keep-alive that is set there.
 const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 
+/// For so long an attempt in vain is held against a server.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
 /// How a new connection finds its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// Another server than that of the newest connection, as far as there is one.
+    /// The next server after that of the newest connection, or of the last attempt if that was just now in vain.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -60,7 +63,9 @@ pub(crate) struct Asked {
 struct Inner {
     servers: Vec<(ApiService, watch::Sender<Reach>)>,
     address: Address,
-    turn: usize,
+    /// The server that the last attempt went to, and when that was, if it was in vain.
+    last: usize,
+    in_vain: Option<Instant>,
     next_id: u64,
     connections: Vec<Weak<Connection>>,
     token: HeaderValue,
@@ -83,7 +88,8 @@ impl Network {
         let inner = Inner {
             servers,
             address,
-            turn: 0,
+            last: 0,
+            in_vain: None,
             next_id: 0,
             connections: Vec::new(),
             token: bearer(token),
@@ -277,6 +283,7 @@ impl Network {
         let link = Link { late: reach.late, dropped: reach.unreachable, ..Link::default() };
         let mut inner = self.lock();
         inner.next_id += 1;
+        inner.in_vain = None;
         let connection = Arc::new(Connection { id: inner.next_id, server, link: watch::Sender::new(link) });
         inner.connections.push(Arc::downgrade(&connection));
         drop(inner);
@@ -290,12 +297,14 @@ impl Network {
 impl Inner {
     fn pick(&mut self, used: Option<usize>) -> (usize, watch::Sender<Reach>) {
         let count = self.servers.len();
+        let now = nodegate_clock::now();
+        let in_vain = self.in_vain.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED);
         let server = match self.address {
             Address::Direct => 0,
-            Address::InTurn => used.unwrap_or(self.turn).wrapping_add(1) % count,
+            Address::InTurn => (used.filter(|_| !in_vain).unwrap_or(self.last) + 1) % count,
             Address::AtRandom => fastrand::usize(..count),
         };
-        self.turn += 1;
+        (self.last, self.in_vain) = (server, Some(now));
         (server, self.servers[server].1.clone())
     }
 }

@@ -70,11 +70,13 @@ impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let calm = seconds(random, 0.5, 25.0);
         let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
+        // All of them longer than a bookmark's interval.
+        let long = random.u32(..20) == 0;
         let mut faults = Vec::new();
         while faults.len() < count {
             let fault = Fault::ALL[random.usize(..Fault::ALL.len())];
             if faults.iter().all(|planned: &Planned| planned.fault != fault) {
-                faults.push(Planned::draw(fault, random));
+                faults.push(Planned::draw(fault, long, random));
             }
         }
         faults.sort_by_key(|planned| planned.from);
@@ -83,14 +85,13 @@ impl Plan {
 }
 
 impl Planned {
-    fn draw(fault: Fault, random: &mut Rng) -> Self {
+    fn draw(fault: Fault, long: bool, random: &mut Rng) -> Self {
         let from = seconds(random, 0.0, 12.0);
-        let lasts = match random.u32(..20) {
-            0..7 => seconds(random, 0.2, 9.0),
-            7..13 => seconds(random, 9.0, 22.0),
-            13..19 => seconds(random, 18.0, 45.0),
-            // Longer than a bookmark's interval.
-            _ => seconds(random, 70.0, 110.0),
+        let lasts = match random.u32(..3) {
+            _ if long => seconds(random, 70.0, 110.0),
+            0 => seconds(random, 0.2, 9.0),
+            1 => seconds(random, 9.0, 22.0),
+            _ => seconds(random, 18.0, 45.0),
         };
         let until = if fault.is_a_moment() { from } else { from + lasts };
         Self {

@@ -97,9 +97,11 @@ impl Site {
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
             "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
         });
-        // Somebody else's write, which the API allows.
-        if fastrand::u32(..500) == 0 {
-            lease["spec"]["renewTime"] = Value::Null;
+        // Somebody else's writes, which the API allows.
+        match fastrand::u32(..500) {
+            0 => lease["spec"]["renewTime"] = Value::Null,
+            1 => lease["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z"),
+            _ => {}
         }
         note!(self.trace, "kubelet: Lease renewed, {now}");
         let _ = self.sim.apply(lease);

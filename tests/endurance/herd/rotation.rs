@@ -10,8 +10,8 @@ const WATCH_SECONDS: RangeInclusive<u32> = 400..=1200;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The questions what etcd holds, three in the 5 min between two posts of the status.
-const QUESTIONS_A_MINUTE: f64 = 0.6;
+/// The questions what etcd holds, forty an hour.
+const QUESTIONS_A_MINUTE: f64 = 0.67;
 
 /// Resumed watches a minute if they come evenly.
 fn even(watchers: usize) -> f64 {

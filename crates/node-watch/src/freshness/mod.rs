@@ -6,11 +6,11 @@
 //!
 //! 1. The answer to a consistent question, if it names the state that we hold: dated when it was asked (`question.rs`).
 //! 2. A consistent list: dated when it was asked for.
-//! 3. An event of the Node, once one of these two has vouched for its watch: dated when it came.
-//! 4. A renewal of the own Lease on the same connection: dated by the kubelet (`lease.rs`). For a while after one of the first
-//!    three it speaks for the Node, while that is watched and its bookmarks come.
+//! 3. A renewal of the own Lease on the same connection: dated by the kubelet (`lease.rs`). For a while after one of the first
+//!    two it speaks for the Node, while that is watched and its bookmarks come. It revives no cache that is stale.
 //!
-//! What a stream says, 3 and 4, revives no cache that is stale.
+//! An event of the Node is none: nothing says how long it was held back. An API server that is in touch with etcd again tells
+//! all that it has missed, old states first, and the watch may break in the middle of that.
 //!
 //! [`Freshness::step`] takes what has happened and says what to do, and [`Freshness::wake_at`] when it wants to be asked
 //! again. There is no IO in it, no clock and nothing asynchronous: the driver brings all of that, and any hour can be played

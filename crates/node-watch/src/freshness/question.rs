@@ -103,6 +103,7 @@ impl Question {
         }
         self.failing = false;
         self.on_a_new_connection = false;
+        self.left_alone_until = Moment::default();
         self.backoff.reset();
     }
 

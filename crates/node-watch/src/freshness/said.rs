@@ -40,7 +40,8 @@ impl Freshness {
         self.thaw(now);
     }
 
-    /// An API server that thaws begins with what it should have said long ago: it revives nothing.
+    /// An API server that thaws, or is in touch with etcd again, begins with what it should have said long ago, and may not come to
+    /// its end: an event of the Node is news, and has no date. One of a Service counts for it while that is not stale.
     pub(super) fn changed(&mut self, stream: Stream, node: Option<NodeState>, now: Moment) {
         if stream == Stream::Node {
             self.hold(node, now);
@@ -50,12 +51,7 @@ impl Freshness {
         let (vouched, connection) = (watch.vouched, watch.connection());
         let came_to = match (stream, connection) {
             (Stream::Node, Some(_)) if self.is_stale(now) => Transition::NodeEventWhileStale,
-            (Stream::Node, Some(_)) if !vouched => Transition::NodeEventUnvouched,
-            (Stream::Node, Some(connection)) => {
-                self.prove_node(now);
-                self.prove_services(connection, now, now);
-                Transition::NodeEventProved
-            }
+            (Stream::Node, Some(_)) => Transition::NodeEvent,
             (Stream::Service(index), Some(_)) if self.service_is_stale(index, now) => {
                 Transition::ServiceEventWhileStale
             }

@@ -21,10 +21,8 @@ macro_rules! transitions {
 transitions! {
     /// A consistent list of the Node proved the cache.
     NodeListed,
-    /// An event of the Node did.
-    NodeEventProved,
-    /// An event of the Node on a watch that no consistent read has vouched for: it may be replay.
-    NodeEventUnvouched,
+    /// An event of the Node: it may have been held back, and proves nothing.
+    NodeEvent,
     /// An event of the Node while the cache was stale: it revives nothing.
     NodeEventWhileStale,
     /// A watch was opened on the connection of the list before it, which vouches for it.
