@@ -3,8 +3,9 @@
 pub(crate) mod auth;
 mod bookmark;
 mod delete;
-mod operation;
+pub(crate) mod operation;
 mod paths;
+mod proxy;
 mod read;
 mod serve;
 pub(crate) mod server;

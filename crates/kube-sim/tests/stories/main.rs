@@ -14,6 +14,8 @@ mod kubectl;
 #[cfg(test)]
 mod program;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod reads;
 #[cfg(test)]
 mod releases;
