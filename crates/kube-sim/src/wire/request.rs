@@ -60,12 +60,8 @@ impl Route {
             }
         }
         let before = parts.len() - rest.len();
-        target.rest = path
-            .trim_start_matches('/')
-            .splitn(before + 1, '/')
-            .skip(before)
-            .map(|rest| format!("/{rest}"))
-            .collect();
+        let rest = path.trim_start_matches('/').splitn(before + 1, '/').nth(before);
+        target.rest = rest.map(|rest| format!("/{rest}")).unwrap_or_default();
         Route::Resource(target)
     }
 }
