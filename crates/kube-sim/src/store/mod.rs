@@ -132,7 +132,17 @@ pub struct Backup {
     count: usize,
 }
 
-/// The store. Every write goes through [`Store::write`].
+/// All objects as an edit finds them, while nobody else can write.
+pub(crate) struct View<'a>(&'a State);
+
+impl View<'_> {
+    /// All objects of a resource (in one namespace).
+    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
+        self.0.select(resource, namespace, &Selector::default())
+    }
+}
+
+/// The store. Every write goes through [`Store::write_among`].
 pub(crate) struct Store {
     state: Mutex<State>,
 }
@@ -209,9 +219,19 @@ impl Store {
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
     ) -> Result<(Option<Obj>, bool), Status> {
+        self.write_among(resource, key, |_, old| edit(old))
+    }
+
+    /// As [`Store::write`], for an edit that depends on other objects, too.
+    pub(crate) fn write_among(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
+    ) -> Result<(Option<Obj>, bool), Status> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(old.as_ref())? {
+        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {
