@@ -159,7 +159,7 @@ impl Builder {
         self
     }
 
-    /// Gives pods a life: ReplicaSets have pods made, a scheduler binds them, what is given here runs in them, EndpointSlices say
+    /// Gives pods a life: `ReplicaSets` have pods made, a scheduler binds them, what is given here runs in them, EndpointSlices say
     /// where they are, and one that is deleted has its grace period to end. Unless this is called, a pod that names its node runs
     /// at once, and is gone at once.
     #[must_use]

@@ -54,8 +54,8 @@ struct Arguments {
     #[arg(long)]
     kubelets: bool,
 
-    /// Give pods a life, in which nothing runs and which takes so long to end: ReplicaSets, a scheduler, EndpointSlices,
-    /// grace periods.
+    /// Give pods a life, with a scheduler, replicas, endpoints and grace periods. Nothing runs in them, and ending takes so
+    /// long.
     #[arg(long, value_name = "DURATION")]
     pods_end_in: Option<SignedDuration>,
 

@@ -63,7 +63,7 @@ fn within_budget(all: &View<'_>, budget: &Obj, pod: &Obj) -> Result<(), Status> 
     if enough { Ok(()) } else { Err(Status::disruption_budget(&budget.key.name, needed, healthy)) }
 }
 
-/// How many pods there should be: what their ReplicaSets want, and one for each that has none.
+/// How many pods there should be: what their `ReplicaSets` want, and one for each that has none.
 fn expected(all: &View<'_>, budget: &Obj, covered: &[&Obj]) -> u64 {
     let sets = all.list(by_plural("replicasets"), Some(&budget.key.namespace));
     let controlled = |pod: &Obj| sets.iter().any(|set| controls(set, &pod.value));

@@ -25,7 +25,7 @@ pub(super) fn publish(store: &Store) {
         };
         let pods: Vec<&Obj> = pods.iter().filter(selected).collect();
         let endpoints = pods.iter().filter_map(|pod| endpoint(pod)).collect();
-        write(store, &service, Value::Array(endpoints), ports(&service.value, &pods));
+        write(store, &service, &Value::Array(endpoints), &ports(&service.value, &pods));
     }
 }
 
@@ -61,10 +61,10 @@ fn named(pod: &Value, name: &str) -> Option<Value> {
     ports.find(|port| port.get("name") == Some(&json!(name)))?.get("containerPort").cloned()
 }
 
-fn write(store: &Store, service: &Obj, endpoints: Value, ports: Value) {
+fn write(store: &Store, service: &Obj, endpoints: &Value, ports: &Value) {
     let (name, namespace) = (format!("{}-endpoints", service.key.name), &service.key.namespace);
     let _ = store.write(by_plural("endpointslices"), &Key::new(&**namespace, &*name), |old| {
-        let same = |old: &Obj| old.value.get("endpoints") == Some(&endpoints) && old.value.get("ports") == Some(&ports);
+        let same = |old: &Obj| old.value.get("endpoints") == Some(endpoints) && old.value.get("ports") == Some(ports);
         if old.is_some_and(same) {
             return Ok(Edit::Keep);
         }

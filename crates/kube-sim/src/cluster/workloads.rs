@@ -1,4 +1,4 @@
-//! The controllers around pods: ReplicaSets have as many as they want, the scheduler binds them to nodes, and Services' slices
+//! The controllers around pods: `ReplicaSets` have as many as they want, the scheduler binds them to nodes, and Services' slices
 //! say where they are.
 
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn replicate(store: &Store) {
         let empty = json!({});
         let template = set.value.pointer("/spec/template").unwrap_or(&empty);
         for _ in pods.iter().filter(counts).count()..wanted(&set) {
-            let suffix: String = std::iter::repeat_with(|| fastrand::lowercase()).take(5).collect();
+            let suffix: String = std::iter::repeat_with(fastrand::lowercase).take(5).collect();
             let key = Key::new(&*set.key.namespace, format!("{}-{suffix}", set.key.name));
             let _ = store.write(by_plural("pods"), &key, |old| {
                 Ok(if old.is_some() { Edit::Keep } else { Edit::Put(make(&key, template, &set)) })

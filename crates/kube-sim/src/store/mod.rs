@@ -8,6 +8,7 @@ pub(crate) mod resource;
 pub(crate) mod selector;
 pub(crate) mod status;
 pub(crate) mod time;
+mod view;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
+pub(crate) use crate::store::view::View;
 
 /// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
 /// (Leases) do not push out quiet ones, as in the API server.
@@ -130,16 +132,6 @@ pub struct Backup {
     version: u64,
     objects: Objects,
     count: usize,
-}
-
-/// All objects as an edit finds them, while nobody else can write.
-pub(crate) struct View<'a>(&'a State);
-
-impl View<'_> {
-    /// All objects of a resource (in one namespace).
-    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
-        self.0.select(resource, namespace, &Selector::default())
-    }
 }
 
 /// The store. Every write goes through [`Store::write_among`].
