@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 mod bookmark;
 mod delete;
+mod evict;
 pub(crate) mod operation;
 mod paths;
 mod proxy;
