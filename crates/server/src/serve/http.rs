@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
@@ -48,6 +48,7 @@ pub(super) async fn answer_requests(
 pub(super) struct RequestHandler {
     pub(super) app: Arc<App>,
     pub(super) activity: Arc<Activity>,
+    pub(super) peer: IpAddr,
     pub(super) metrics_moved_to: Option<SocketAddr>,
 }
 
@@ -63,7 +64,7 @@ impl Service<Request<Incoming>> for RequestHandler {
         if body_left || self.app.is_closing() || asks_to_close(&request) {
             self.activity.end_after_answer();
         }
-        match self.app.respond_on(request, now, self.metrics_moved_to) {
+        match self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to) {
             Either::Left(response) => {
                 self.activity.end(now, body_left);
                 Either::Left(response)

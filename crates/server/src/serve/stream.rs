@@ -54,16 +54,32 @@ impl Stream {
 
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
     /// How long that may take is bounded by the sweep.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(self) {
+        self.close_and_hear(|_| ()).await;
+    }
+
+    /// The same; `hear` gets the first of what has been sent and not read, or nothing if nothing comes. A client that has
+    /// reset the connection by now is heard, too: the kernel gives what came before.
+    pub(super) async fn close_and_hear(mut self, hear: impl FnOnce(&[u8])) {
+        let mut hear = Some(hear);
         // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
-        if self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request() {
+        if self.ended {
+            return;
+        }
+        // It fails if the client is gone, and so does what comes next.
+        let _ = self.socket.shutdown();
+        if !self.activity.awaits_request() {
             return;
         }
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         while discarded < LINGER_BYTES {
             let mut chunk = ReadBuf::uninit(&mut chunk);
-            match poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk)).await {
+            let received = poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk)).await;
+            if let Some(hear) = hear.take() {
+                hear(chunk.filled());
+            }
+            match received {
                 Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
                 _ => return,
             }
