@@ -35,6 +35,7 @@ pub(super) fn builder() -> http1::Builder {
 }
 
 /// A connection on which not all is done that was to be done at once.
+#[expect(clippy::large_enum_variant, reason = "it goes from here into a task, which is a box of its own")]
 pub(super) enum Unfinished {
     /// There are requests to be waited for, or answers.
     Open(http1::Connection<Stream, RequestHandler>),
