@@ -2,7 +2,7 @@
 //! privilege.
 //!
 //! Three requests of fixed form and one field of each answer at most are all that is needed, so this writes and reads the
-//! bytes by itself (rtnetlink(7), sock_diag(7), `linux/neighbour.h`, `linux/if_link.h`, `linux/inet_diag.h`).
+//! bytes by itself (rtnetlink(7), `sock_diag(7)`, `linux/neighbour.h`, `linux/if_link.h`, `linux/inet_diag.h`).
 
 use rustix::fd::OwnedFd;
 use rustix::net::netdevice::name_to_index;

@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::asker::Asker;
-use crate::probers::{Asks, MOST_OF_AGENT_SEND};
+use crate::probers::Asks;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
 use std::net::IpAddr;
@@ -44,8 +44,8 @@ impl App {
 
     /// An agent-check was answered; `sent` is what its `agent-send` said.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
-        let asks = Asks::AgentCheck { sent: sent.get(..MOST_OF_AGENT_SEND).unwrap_or(sent) };
-        self.note(&Asker { peer: Some(peer), server_state: None }, asks, None, answer.verdict, answer.at);
+        let asker = Asker { peer: Some(peer), server_state: None };
+        self.note(&asker, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 

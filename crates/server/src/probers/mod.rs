@@ -11,7 +11,7 @@ mod tests;
 
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, Question};
 
-use self::names::{Full, Name, Names};
+use self::names::{Name, Names};
 use self::slot::Slot;
 use crate::networks::Networks;
 use nodegate_readiness::probers::{
@@ -85,7 +85,7 @@ impl Probers {
         else {
             return;
         };
-        let asked = match before {
+        let asked = match before.filter(|before| !is_forgotten(before, now)) {
             Some(before) => before.again(given, board.turned(), now),
             None => Asked::first(given, now),
         };
@@ -130,21 +130,15 @@ impl Probers {
             return Some((slot, slot.asked()));
         }
         let standings = |place: usize| self.slots.get(place).and_then(Slot::asked);
-        match names.place_for(&name, home(key), now, standings) {
-            Ok(place) => {
-                if place.pushes_out_who_may_be_a_balancer {
-                    self.overflow(now);
-                }
-                names.put(place.index, name);
-                let slot = self.slots.get(place.index)?;
-                slot.report(None, None);
-                Some((slot, None))
-            }
-            Err(Full) => {
-                self.overflow(now);
-                None
-            }
+        let place = names.place_for(&name, home(key), now, standings);
+        if place.as_ref().is_none_or(|place| place.pushes_out_who_may_be_a_balancer) {
+            self.overflow(now);
         }
+        let index = place?.index;
+        names.put(index, name);
+        let slot = self.slots.get(index)?;
+        slot.report(None, None);
+        Some((slot, None))
     }
 
     fn overflow(&self, now: Moment) {

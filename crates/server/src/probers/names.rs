@@ -44,9 +44,6 @@ pub(super) struct Place {
     pub(super) pushes_out_who_may_be_a_balancer: bool,
 }
 
-/// All places are taken by those who go on asking.
-pub(super) struct Full;
-
 impl Names {
     pub(super) fn new(places: usize) -> Self {
         Self((0..places).map(|_| None).collect())
@@ -66,14 +63,15 @@ impl Names {
         }
     }
 
-    /// The best place: near where its key is looked for first if it is free, else that of whoever is missed least.
+    /// The best place: near where its key is looked for first if it is free, else that of whoever is missed least; `None` if all
+    /// that it could have are taken by those who go on asking.
     pub(super) fn place_for(
         &self,
         name: &Name,
         home: usize,
         now: Moment,
         asked: impl Fn(usize) -> Option<Asked>,
-    ) -> Result<Place, Full> {
+    ) -> Option<Place> {
         let own: Vec<_> = self.all().filter(|(_, other)| other.address == name.address).collect();
         let remembered = |index: &usize| asked(*index).is_some_and(|asked| !is_forgotten(&asked, now));
         let own: Vec<_> = own.into_iter().filter(|(index, _)| remembered(index)).collect();
@@ -87,13 +85,13 @@ impl Names {
             all.clone().skip(home).chain(all.take(home)).collect()
         };
         let missed = places.into_iter().map(|index| (Missed::of(asked(index), now), index));
-        let (missed, index) = missed.min_by_key(|(missed, _)| *missed).ok_or(Full)?;
+        let (missed, index) = missed.min_by_key(|(missed, _)| *missed)?;
         match missed {
-            Missed::Much => Err(Full),
+            Missed::Much => None,
             Missed::Nobody | Missed::Little(_) => {
-                Ok(Place { index, pushes_out_who_may_be_a_balancer: false })
+                Some(Place { index, pushes_out_who_may_be_a_balancer: false })
             }
-            Missed::Perhaps(..) => Ok(Place { index, pushes_out_who_may_be_a_balancer: true }),
+            Missed::Perhaps(..) => Some(Place { index, pushes_out_who_may_be_a_balancer: true }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::{Catalog, LocalCheck, Policy, Verdict};
+use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> Question<'a> {
 impl Desk {
     fn new() -> Self {
         let kubelet =
-            LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: Default::default() };
+            LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: Begins::default() };
         let service = "shop/web".parse().unwrap();
         let catalog = Catalog::new(vec![kubelet]).with_services(vec![service]);
         let default = [catalog.find(NODE_READY).unwrap()];
@@ -124,7 +124,7 @@ fn questions_are_told_apart_and_shown_in_harmless_characters() {
 #[test]
 fn what_a_drain_can_change_is_known() {
     let desk = Desk::new();
-    for (n, (path, query, drainable)) in [
+    for ((path, query, drainable), n) in [
         ("/health", "", true),
         ("/health", "drain=200", true),
         ("/health", "check=kubelet", false),
@@ -134,10 +134,10 @@ fn what_a_drain_can_change_is_known() {
         ("/services/shop/web", "drain=404", true),
     ]
     .into_iter()
-    .enumerate()
+    .zip(0_u32..)
     {
-        desk.asks(n as u32, path, query, 0);
-        assert_eq!(desk.records(0)[n].drainable, drainable, "{path}?{query}");
+        desk.asks(n, path, query, 0);
+        assert_eq!(desk.records(0).last().unwrap().drainable, drainable, "{path}?{query}");
     }
 }
 
