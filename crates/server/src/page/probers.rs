@@ -261,17 +261,19 @@ mod tests {
     }
 
     /// A node that was cordoned eight seconds ago, asked by these.
-    fn draining(probers: Vec<ProberRecord>, traffic: Option<Traffic>) -> Status {
+    fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
+        let traffic = established.map(|established| Traffic {
+            ports: vec![443],
+            established: Some(established),
+            age_ms: Some(100),
+            error: None,
+        });
         let status = Status {
             verdict: Some(Verdict::Draining),
             reason: Some(Reason::new("Unschedulable")),
             ..status()
         };
         status.with_probers(probers, DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, traffic))
-    }
-
-    fn counted(established: u64) -> Option<Traffic> {
-        Some(Traffic { ports: vec![443], established: Some(established), age_ms: Some(100), error: None })
     }
 
     fn holds(status: &Status, parts: &[&str]) {
@@ -288,7 +290,7 @@ mod tests {
         let slow = haproxy(prober("10.0.0.12", "/health?drain=404", Draining, 2), "lb2", "app/worker-1", 14);
         let never =
             ProberRecord { drainable: false, ..prober("10.0.9.9", "/health?check=kubelet", Ready, 300) };
-        let status = draining(vec![told, slow, never], counted(1));
+        let status = draining(vec![told, slow, never], Some(1));
         let parts = [
             "<li class=\"done\"><b><span aria-hidden=\"true\">✓</span> Out</b><span>of the pool for 8\u{a0}s</span>",
             "<li class=\"open\"><b><span aria-hidden=\"true\">…</span> Told</b><span>1 of 2 balancers</span>",
@@ -311,10 +313,10 @@ mod tests {
     fn the_steps_go_as_far_as_is_known() {
         let told = || vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)];
         holds(
-            &draining(told(), counted(0)),
+            &draining(told(), Some(0)),
             &["Told</b><span>1 of 1 balancers", "✓</span> Released</b><span>no session is left"],
         );
-        holds(&draining(told(), counted(7)), &["…</span> Released</b><span>7 sessions left"]);
+        holds(&draining(told(), Some(7)), &["…</span> Released</b><span>7 sessions left"]);
         holds(
             &draining(told(), None),
             &["?</span> Released</b><span>not counted", "Not known whether released: "],
@@ -325,7 +327,7 @@ mod tests {
             &["?</span> Told</b><span>nobody goes on asking", "Not known whether told: no balancer"],
         );
         assert!(!page(&nobody).contains("<table class=\"probers\">"));
-        let back = Status { verdict: Some(Verdict::Ready), ..draining(told(), counted(7)) }.judged();
+        let back = Status { verdict: Some(Verdict::Ready), ..draining(told(), Some(7)) }.judged();
         holds(
             &back,
             &[
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_guess_is_not_called_told() {
-        let mut stale = draining(vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)], counted(0));
+        let mut stale = draining(vec![prober("10.0.0.11", "/health", Verdict::Draining, 6)], Some(0));
         stale.cache.stale = true;
         stale.last_known = Some(LastKnown { verdict: Verdict::Draining, reason: None });
         let stale = stale.judged();
