@@ -76,6 +76,8 @@ fn bash_completes_flags_commands_and_values() {
         (&["nodegate", "--log-format", "j"], &["json"]),
         (&["nodegate", "status", "--t"], &["--timeout"]),
         (&["nodegate", "status", "-o", ""], &["text", "json"]),
+        (&["kubectl-nodegate", "dr"], &["drain"]),
+        (&["kubectl-nodegate", "wait", "--for", ""], &["told", "released", "ready"]),
         (&["nodegate-haproxy", "--local-check", ""], &["auto", "nodegate"]),
         (&["nodegate-haproxy", "--master"], &["--master-socket"]),
     ] {

@@ -79,12 +79,21 @@ fn kubeconfigs_are_found_as_kubectl_finds_them() {
     lab.sim.write_kubeconfig(&home.join(".kube/config")).unwrap();
     let port = format!("--port={}", lab.crowd.port());
     let run = |set: &[(&str, &str)], args: &[&str]| {
-        Said::of(&program().envs(set.iter().copied()).arg(&port).args(args).output().unwrap())
+        Said::of(
+            &program()
+                .envs(set.iter().copied())
+                .arg(&port)
+                .arg("--request-timeout=20s")
+                .args(args)
+                .output()
+                .unwrap(),
+        )
     };
     let home = home.to_str().unwrap();
     let list = format!("/nonexistent:{}", lab.kubeconfig().display());
     assert_eq!(run(&[("HOME", home)], &[]).code, Some(0));
-    assert_eq!(run(&[("KUBECONFIG", &list)], &[]).code, Some(0), "a file that is not there is left out");
+    let listed = run(&[("KUBECONFIG", &list)], &[]);
+    assert_eq!(listed.code, Some(0), "a file that is not there is left out: {listed:#?}");
     assert_eq!(run(&[("HOME", home), ("KUBECONFIG", "")], &["--context=sim"]).code, Some(0));
     // A proxy for what is outside; the API server is inside.
     let proxied = [("HOME", home), ("HTTPS_PROXY", "http://127.0.0.1:9")];

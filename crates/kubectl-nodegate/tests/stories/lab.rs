@@ -83,7 +83,12 @@ impl Lab {
             Some(&word @ ("wait" | "drain" | "uncordon")) => (vec![word], args[1..].to_vec()),
             _ => (Vec::new(), args.to_vec()),
         };
-        command.args(words).arg(format!("--port={}", self.crowd.port())).args(flags);
+        command.args(words).arg(format!("--port={}", self.crowd.port()));
+        // On a busy machine two seconds are soon over.
+        if !flags.iter().any(|flag| flag.starts_with("--request-timeout")) {
+            command.arg("--request-timeout=5s");
+        }
+        command.args(flags);
         command
     }
 

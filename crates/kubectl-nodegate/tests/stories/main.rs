@@ -6,6 +6,9 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a test may end where a story breaks off"
 )]
 
@@ -15,6 +18,7 @@ mod drain;
 mod fleet;
 mod hostile;
 mod lab;
+mod picture;
 mod plugin;
 mod real_agents;
 mod thousand;
