@@ -52,7 +52,7 @@ fn help_teaches() {
 fn a_cluster_that_is_not_known_is_told() {
     let error = refused(&[]);
     assert!(error.contains("no kubeconfig, and not in a cluster") && error.lines().count() == 1, "{error}");
-    let error = refused(&["--kubeconfig=/nonexistent"]);
+    let error = refused(&["--kubeconfig=/nonexistent/kubeconfig"]);
     assert!(error.contains("unusable kubeconfig: failed to read kubeconfig"), "{error}");
     let lab = Lab::new([("a", says(&ready("a")))]);
     let other = lab.run(&["--context=other"]);

@@ -90,7 +90,7 @@ fn kubeconfigs_are_found_as_kubectl_finds_them() {
         )
     };
     let home = home.to_str().unwrap();
-    let list = format!("/nonexistent:{}", lab.kubeconfig().display());
+    let list = format!("{}/absent:{}", lab.dir.path().display(), lab.kubeconfig().display());
     assert_eq!(run(&[("HOME", home)], &[]).code, Some(0));
     let listed = run(&[("KUBECONFIG", &list)], &[]);
     assert_eq!(listed.code, Some(0), "a file that is not there is left out: {listed:#?}");

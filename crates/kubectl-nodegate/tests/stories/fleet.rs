@@ -23,6 +23,8 @@ pub(crate) fn one_of_each() -> Lab {
     stale["cache"]["stale"] = json!(true);
     stale["cache"]["age_ms"] = json!(240_000);
     stale["reason"] = json!("CacheStale");
+    stale["probers"][0]["told"] = json!(null);
+    stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
     stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
     let mut nobody = ready("worker-5");
     nobody["probers"] = json!([]);
@@ -51,7 +53,7 @@ fn what_needs_a_person_comes_first() {
         "worker-10 Ready - >2 h fresh 3 s 1/1 - 0.1.0",
         "worker-2 Draining Unschedulable 3 s fresh 3 s 1/2 14 0.1.0",
         "worker-1 Draining Unschedulable 2 min fresh 3 s 1/1 - 0.1.0",
-        "worker-3 Ready? CacheStale >2 h stale 4 min 1/1 - 0.1.0",
+        "worker-3 Ready? CacheStale >2 h stale 4 min 0/1? - 0.1.0",
         "worker-4 NotReady KubeletNotReady 2 h fresh 3 s 1/1 - 0.1.0",
         "worker-5 Ready - >2 h fresh 3 s 0/0? - 0.1.0",
         "worker-6 Unknown closed without an answer - - - - -",

@@ -78,7 +78,8 @@ impl Lab {
     /// The program with the administrator's credentials, and the port of the crowd.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = program();
-        command.env("KUBECONFIG", self.kubeconfig());
+        // kubectl keeps there what it has discovered.
+        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
         let (words, flags): (Vec<&str>, Vec<&str>) = match args.first() {
             Some(&word @ ("wait" | "drain" | "uncordon")) => (vec![word], args[1..].to_vec()),
             _ => (Vec::new(), args.to_vec()),

@@ -14,7 +14,10 @@ fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     }
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new(kubectl);
-    command.env("PATH", format!("{}:{path}", bin.display())).env("KUBECONFIG", lab.kubeconfig());
+    command
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("KUBECONFIG", lab.kubeconfig())
+        .env("HOME", lab.dir.path());
     Said::of(&command.env_remove("KUBERNETES_SERVICE_HOST").args(args).output().unwrap())
 }
 
