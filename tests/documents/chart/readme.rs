@@ -21,7 +21,10 @@ fn keys(yaml: &str) -> Vec<Key> {
         let text = line.trim_start();
         let indent = line.len() - text.len();
         if let Some(more) = text.strip_prefix("# ") {
-            comment = format!("{comment} {more}").trim().to_owned();
+            if !comment.is_empty() {
+                comment.push(' ');
+            }
+            comment.push_str(more);
         } else if let Some((name, _)) = text.split_once(':').filter(|_| !text.starts_with('-')) {
             path.retain(|(at, _)| *at < indent);
             path.push((indent, name.to_owned()));
