@@ -5,9 +5,10 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, line_break, roman};
 
-const ALL: [&str; 7] = [
+const ALL: [&str; 8] = [
     "nodegate",
     "nodegate-status",
+    "nodegate-wait",
     "nodegate-haproxy",
     "kubectl-nodegate",
     "kubectl-nodegate-wait",
