@@ -165,11 +165,11 @@ pub(crate) struct ClusterArgs {
     #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
     pub(crate) namespace: String,
 
-    /// The port at which agents answer /status.json: their LISTEN_PORT, or that of their --metrics-addr
+    /// The port at which agents answer /status.json; another one if they have --metrics-addr
     #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
     pub(crate) port: u16,
 
-    /// How agents are reached: at the node's InternalIP, through the API server's proxy of their pods, or the first that works
+    /// How agents are reached: at the node's own address, through the API server's proxy of their pods, or the first that works
     #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
     #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
     pub(crate) via: Via,

@@ -55,14 +55,14 @@ impl Console {
 
     /// Writes a text as it is. False if nobody reads it any more.
     #[must_use]
-    pub(crate) fn write(&self, text: &str) -> bool {
+    pub(crate) fn write(text: &str) -> bool {
         stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()).is_ok()
     }
 
     /// A line that stays. Nobody is left to tell if stdout is closed; what is done goes on.
     pub(crate) fn line(&self, line: &str) {
         let before = self.finish();
-        let _ = self.write(&format!("{before}{}\n", harmless(line)));
+        let _ = Self::write(&format!("{before}{}\n", harmless(line)));
     }
 
     /// A line that the next one is written over; only on a terminal.
@@ -71,7 +71,7 @@ impl Console {
             let clipped: String = harmless(line).chars().take(Self::size().columns - 1).collect();
             let before = self.finish();
             *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            let _ = self.write(&format!("{before}{clipped}"));
+            let _ = Self::write(&format!("{before}{clipped}"));
         }
     }
 
@@ -83,6 +83,6 @@ impl Console {
 
     /// What others write to the same terminal begins at its margin.
     pub(crate) fn clear(&self) {
-        let _ = self.write(self.finish());
+        let _ = Self::write(self.finish());
     }
 }

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 /// So many agents have addresses.
 const MOST: usize = 250 * 250;
 /// Whoever asks is waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How an agent answers `/status.json`.
 #[derive(Clone)]
@@ -158,7 +158,7 @@ async fn answer(mut stream: TcpStream, manner: Manner) -> std::io::Result<()> {
         Manner::Endless => {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n[").await?;
             loop {
-                stream.write_all(&[b' '; 1 << 16]).await?;
+                stream.write_all(&[b' '; 1 << 14]).await?;
             }
         }
         Manner::Closes => Ok(()),

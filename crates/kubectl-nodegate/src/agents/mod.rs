@@ -61,7 +61,7 @@ impl NoAnswer {
     }
 
     /// Both ways were tried.
-    fn and(self, proxied: Self) -> Self {
+    fn and(self, proxied: &Self) -> Self {
         Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
     }
 }
@@ -91,11 +91,10 @@ impl Agents {
             return Err(NoAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
         }
         match (self.via, node.address) {
-            (Via::Proxy, _) => self.within(self.proxied(node)).await,
+            (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
             (Via::Node, Some(address)) => self.within(self.direct(address)).await,
             (Via::Node, None) => Err(NoAnswer::new("no InternalIP", "the Node has no InternalIP")),
             (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
-            (Via::Auto, None) => self.within(self.proxied(node)).await,
         }
     }
 
@@ -109,16 +108,16 @@ impl Agents {
         };
         let mut proxied = pin!(self.within(self.proxied(node)));
         if let Some(failed) = failed {
-            return proxied.await.map_err(|error| failed.and(error));
+            return proxied.await.map_err(|error| failed.and(&error));
         }
         tokio::select! {
             answer = &mut direct => match answer {
                 Ok(answer) => Ok(answer),
-                Err(failed) => proxied.await.map_err(|error| failed.and(error)),
+                Err(failed) => proxied.await.map_err(|error| failed.and(&error)),
             },
             answer = &mut proxied => match answer {
                 Ok(answer) => Ok(answer),
-                Err(error) => direct.await.map_err(|failed| failed.and(error)),
+                Err(error) => direct.await.map_err(|failed| failed.and(&error)),
             },
         }
     }

@@ -48,7 +48,7 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
         };
         let changed = changes(&rows, &mut said, args.output);
         let lines = if on_screen || (first && args.output != Output::Json) { String::new() } else { changed };
-        if !console.write(&format!("{text}{lines}")) {
+        if !Console::write(&format!("{text}{lines}")) {
             return Ok(super::exit_code(&rows));
         }
         first = false;
@@ -114,7 +114,7 @@ fn clipped(line: &str, columns: usize) -> String {
 /// A line for each node of which something is new.
 fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) -> String {
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for row in rows {
         let says = format!(
             "{}  {}  told {}  sessions {}",
@@ -126,13 +126,13 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
         if said.get(&row.node.name) == Some(&says) {
             continue;
         }
-        lines += &match output {
-            Output::Json => format!("{}\n", json::row(row)),
+        lines.push(match output {
+            Output::Json => json::row(row).to_string(),
             Output::Wide => {
-                format!("{now}  {}  {}  {}\n", row.node.name, harmless(&says), harmless(&row.why()))
+                format!("{now}  {}  {}  {}", row.node.name, harmless(&says), harmless(&row.why()))
             }
-            Output::Table => format!("{now}  {}  {}\n", row.node.name, harmless(&says)),
-        };
+            Output::Table => format!("{now}  {}  {}", row.node.name, harmless(&says)),
+        });
         said.insert(row.node.name.clone(), says);
     }
     let there: BTreeSet<&str> = rows.iter().map(|row| row.node.name.as_str()).collect();
@@ -140,10 +140,10 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
     for name in gone {
         said.remove(&name);
         if output != Output::Json {
-            lines += &format!("{now}  {name}  gone\n");
+            lines.push(format!("{now}  {name}  gone"));
         }
     }
-    lines
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, String>
     let style = Style::of(&console, args.output);
     let text = if args.output == Output::Json { json::document(&rows) } else { table::table(&rows, style) };
     // Nobody is left to tell if stdout is closed; the exit code still says it.
-    let _ = console.write(&text);
+    let _ = Console::write(&text);
     Ok(exit_code(&rows))
 }
 

@@ -23,14 +23,14 @@ pub(crate) struct Scene {
 
 /// An agent that follows its node, as kube-sim has it; its balancers ask every 50 ms.
 pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Manner {
-    let (sim, turned) = (sim.clone(), Mutex::new((false, Instant::now() - Duration::from_mins(10))));
+    let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
     Manner::making(move || {
         let cordoned = sim.node(node).is_some_and(|node| node["spec"]["unschedulable"] == true);
         let mut turned = turned.lock().unwrap();
         if turned.0 != cordoned {
-            *turned = (cordoned, Instant::now());
+            *turned = (cordoned, Some(Instant::now()));
         }
-        said(node, cordoned, turned.1.elapsed(), scene).to_string()
+        said(node, cordoned, turned.1.map_or(Duration::from_mins(10), |at| at.elapsed()), scene).to_string()
     })
 }
 
