@@ -31,8 +31,8 @@ json\t''"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l kubeconfig -d 'The kubeconfig file' -r -F
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l context -d 'The kubeconfig\'s context' -r -f
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -s n -l namespace -d 'The namespace of the agents\' pods, for the proxy' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l port -d 'The port at which agents answer /status.json: their LISTEN_PORT, or that of their --metrics-addr' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l via -d 'How agents are reached: at the node\'s InternalIP, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l port -d 'The port at which agents answer /status.json; another one if they have --metrics-addr' -r -f
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l via -d 'How agents are reached: at the node\'s own address, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
 node\t''
 proxy\t''"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_needs_command" -l request-timeout -d 'How long an agent may take for its answer' -r -f
@@ -53,8 +53,8 @@ complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" 
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l kubeconfig -d 'The kubeconfig file' -r -F
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l context -d 'The kubeconfig\'s context' -r -f
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -s n -l namespace -d 'The namespace of the agents\' pods, for the proxy' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l port -d 'The port at which agents answer /status.json: their LISTEN_PORT, or that of their --metrics-addr' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l via -d 'How agents are reached: at the node\'s InternalIP, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l port -d 'The port at which agents answer /status.json; another one if they have --metrics-addr' -r -f
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l via -d 'How agents are reached: at the node\'s own address, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
 node\t''
 proxy\t''"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand wait" -l request-timeout -d 'How long an agent may take for its answer' -r -f
@@ -69,8 +69,8 @@ complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l kubeconfig -d 'The kubeconfig file' -r -F
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l context -d 'The kubeconfig\'s context' -r -f
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -s n -l namespace -d 'The namespace of the agents\' pods, for the proxy' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l port -d 'The port at which agents answer /status.json: their LISTEN_PORT, or that of their --metrics-addr' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l via -d 'How agents are reached: at the node\'s InternalIP, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l port -d 'The port at which agents answer /status.json; another one if they have --metrics-addr' -r -f
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l via -d 'How agents are reached: at the node\'s own address, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
 node\t''
 proxy\t''"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand drain" -l request-timeout -d 'How long an agent may take for its answer' -r -f
@@ -82,8 +82,8 @@ complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncord
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l kubeconfig -d 'The kubeconfig file' -r -F
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l context -d 'The kubeconfig\'s context' -r -f
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -s n -l namespace -d 'The namespace of the agents\' pods, for the proxy' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l port -d 'The port at which agents answer /status.json: their LISTEN_PORT, or that of their --metrics-addr' -r -f
-complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l via -d 'How agents are reached: at the node\'s InternalIP, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l port -d 'The port at which agents answer /status.json; another one if they have --metrics-addr' -r -f
+complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l via -d 'How agents are reached: at the node\'s own address, through the API server\'s proxy of their pods, or the first that works' -r -f -a "auto\t''
 node\t''
 proxy\t''"
 complete -c kubectl-nodegate -n "__fish_kubectl_nodegate_using_subcommand uncordon" -l request-timeout -d 'How long an agent may take for its answer' -r -f
