@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// Every family and its labels, without values.
@@ -171,9 +171,9 @@ fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
             assert_eq!((label("cluster"), label("node")), ("east", "n100"));
         } else {
             // Between the last sample in which it was ready and the next.
-            let since = past.end - (SAMPLES - FAULTS) * INTERVAL;
-            let seconds = series.value() / 1000.0 - since as f64;
-            assert!((0.0..=INTERVAL as f64).contains(&seconds), "{seconds} s: {series:?}");
+            let last_ready = Duration::from_secs(past.end - (SAMPLES - FAULTS) * INTERVAL);
+            let later = Duration::from_secs_f64(series.value() / 1000.0).checked_sub(last_ready);
+            assert!(later.is_some_and(|later| later.as_secs() < INTERVAL), "{series:?}");
         }
     }
     alerts(&past);
