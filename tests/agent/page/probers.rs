@@ -89,7 +89,8 @@ fn it_shows_who_asks_and_what_they_send_stays_text() {
 
 /// What would be markup, everywhere where somebody may send something, in more questions than are kept of one address.
 fn hostile(agent: &Agent, agent_check: SocketAddr) {
-    let encoded = MARKUP.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let encoded: Vec<_> = MARKUP.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let encoded = encoded.concat();
     for _ in 0..4 {
         for path in [
             format!("/health?check={encoded}"),
