@@ -77,12 +77,14 @@ impl Agents {
         &self.cluster
     }
 
-    /// Asks the agents of these nodes, many at a time; the answers come in the order of the nodes.
+    /// Asks the agents of these nodes, many at a time; the answers come as they come.
     pub(crate) fn ask_all<'a>(
         &'a self,
         nodes: &'a [Node],
     ) -> impl Stream<Item = (&'a Node, Result<Answer, NoAnswer>)> + 'a {
-        stream::iter(nodes).map(move |node| async move { (node, self.ask(node).await) }).buffered(AT_ONCE)
+        stream::iter(nodes)
+            .map(move |node| async move { (node, self.ask(node).await) })
+            .buffer_unordered(AT_ONCE)
     }
 
     /// Asks the agent of one node.

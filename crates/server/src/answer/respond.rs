@@ -40,6 +40,16 @@ impl App {
         self.respond_on(request, now, None, None)
     }
 
+    /// The same for somebody at this address, which is noted.
+    pub fn respond_to<B: Body>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        now: Moment,
+        peer: IpAddr,
+    ) -> ResponseFuture {
+        self.respond_on(request, now, Some(peer), None)
+    }
+
     /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
@@ -85,7 +95,7 @@ impl App {
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
             Route::Metrics => self.metrics(head, exposition),
-            Route::Status => self.status(head, query, now),
+            Route::Status => self.status_json(head, query, now),
             Route::Page => self.page(head, query, now),
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
@@ -140,13 +150,13 @@ impl App {
     }
 
     /// Everything known.
-    fn everything(&self, now: Moment) -> Status {
+    pub fn status(&self, now: Moment) -> Status {
         let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         Status::read(&self.board, self.version, now).with_probers(probers, drain)
     }
 
-    fn status(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.everything(now);
+    fn status_json(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
+        let status = self.status(now);
         let pretty = query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="));
         let body = if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
         match body {
@@ -159,7 +169,7 @@ impl App {
     }
 
     fn page(&self, mut head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.everything(now);
+        let status = self.status(now);
         head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
