@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image image-test reproducible sbom fuzz manifests man tools wheels
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests man tools wheels
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,17 +100,34 @@ bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, m
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
 
-image: ## The container image: a static binary and nothing else
-	hack/build-image
+image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
+	hack/build-image nodegate:dev $(ARCH)
 
-image-test: ## The image built, started as a node would, and asked; its size (takes a release build)
-	@hack/install-tools buildah readelf setpriv curl
-	@hack/build-image nodegate:test
-	@hack/check-size nodegate:test
+push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.1.0
+	@hack/push-image "$(IMAGE)" $(ARCH)
+
+image-test: ## The image built, pushed to a registry, started as a node would, and asked; its size (takes a release build)
+	@hack/install-tools buildah readelf setpriv curl docker-registry
+	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
-reproducible: ## Two builds in two places, compared byte for byte
-	@hack/reproduce
+release-tools: ## Install what a release is built with besides Rust: a cross compiler, buildah, skopeo, cargo-auditable
+	@hack/install-tools buildah readelf skopeo aarch64-linux-gnu-gcc
+	rustup target add aarch64-unknown-linux-gnu
+	cargo install --quiet --locked cargo-auditable@0.7.7
+
+release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.1.0 (IMAGE=registry.example.com/nodegate)
+	@hack/release "$(VERSION)" $(IMAGE)
+
+publish: ## The release's image pushed to a registry, as it is: make publish VERSION=0.1.0 IMAGE=registry.example.com/nodegate
+	@hack/publish "$(VERSION)" "$(IMAGE)"
+
+release-test: ## The image for arm64 under qemu, and a release's files as one who installs them uses them
+	@hack/install-tools buildah readelf setpriv curl skopeo docker-registry aarch64-linux-gnu-gcc qemu-aarch64-static
+	@hack/try-arm64
+
+reproducible: ## The binary built twice, in two places, and compared byte for byte (VERSION=0.1.0: all files of the release)
+	@hack/reproduce $(VERSION)
 
 sbom: ## What the binary is made of, as CycloneDX JSON: target/nodegate.cdx.json
 	@hack/sbom

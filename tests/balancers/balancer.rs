@@ -147,6 +147,9 @@ const GET: &str = "`option httpchk GET /health`";
 const OPTIONS: &str = "`option httpchk`";
 const NEWEST: &str = "HAProxy 3.4";
 
+/// What Traefik's TCP services lack.
+const NO_OTHER: &str = "a TCP service of Traefik's tries no other node when one refuses; `--on-stale=keep-drain` keeps the drained one out";
+const NO_POOL: &str = "a TCP service of Traefik's has no pool of last resort";
 /// Why a moving address or route is not as good as a balancer.
 const ADDRESS_MOVES: &str = "the address moves, and what is open on it breaks";
 const ROUTE_GOES: &str = "the router sends what is open on the node elsewhere, too";
@@ -183,7 +186,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row::new("Traefik 3.7", "TCP, port 25002", "traefik/tcp.yaml", traefik::start)
         .pictured("Traefik, TCP")
         .played_by(Program::Wheel("traefik"))
-        .that_cannot(&[(Event::MassCordon, "a TCP service of Traefik's has no pool of last resort")]),
+        .that_cannot(&[(Event::ApiOutage, NO_OTHER), (Event::MassCordon, NO_POOL)]),
     Row::new("keepalived 2.2", "VRRP", "keepalived/vrrp.conf", keepalived::start)
         .pictured("keepalived, VRRP")
         .every_second()

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use crate::api::server::{Api, Settings};
 use crate::cluster::kubelet::{Kubelets, Timing};
 use crate::cluster::node::NodeShape;
-use crate::cluster::{base, node_controller};
+use crate::cluster::pods::{self, PodProgram};
+use crate::cluster::{base, node_controller, workloads};
 use crate::net::Net;
 use crate::net::tls::{Tls, TlsError};
 use crate::server::{Server, Servers};
@@ -42,6 +43,7 @@ pub struct Builder {
     timing: Timing,
     bookmark_interval: Duration,
     lifecycle: bool,
+    pods: Option<PodProgram>,
     anonymous: Option<bool>,
     release: Release,
 }
@@ -58,6 +60,7 @@ impl Default for Builder {
             timing: Timing::default(),
             bookmark_interval: Duration::from_mins(1),
             lifecycle: true,
+            pods: None,
             anonymous: None,
             release: Release::default(),
         }
@@ -156,6 +159,15 @@ impl Builder {
         self
     }
 
+    /// Gives pods a life: `ReplicaSets` have pods made, a scheduler binds them, what is given here runs in them, EndpointSlices say
+    /// where they are, and one that is deleted has its grace period to end. Unless this is called, a pod that names its node runs
+    /// at once, and is gone at once.
+    #[must_use]
+    pub fn pods(mut self, program: PodProgram) -> Self {
+        self.pods = Some(program);
+        self
+    }
+
     /// Whether a request without a token is `system:anonymous` (403) rather than the administrator's. Unless this is
     /// called, it is so over TLS; over plain HTTP kubectl sends no token.
     #[must_use]
@@ -204,6 +216,7 @@ impl Builder {
             bookmark_interval: self.bookmark_interval,
             anonymous,
             lifecycle: self.lifecycle,
+            pods_live: self.pods.is_some(),
             release: self.release,
         };
         Arc::new(Api::new(Arc::new(Store::new()), settings))
@@ -216,7 +229,11 @@ impl Builder {
         let is_up = move || any.all().iter().any(Server::is_up);
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
         if self.lifecycle {
-            tasks.push(tokio::spawn(node_controller::run(store)));
+            tasks.push(tokio::spawn(node_controller::run(store.clone())));
+        }
+        if let Some(program) = self.pods {
+            tasks.push(tokio::spawn(pods::run(store.clone(), program)));
+            tasks.push(tokio::spawn(workloads::run(store)));
         }
         let sim = Sim {
             inner: Arc::new(Inner {

@@ -40,6 +40,7 @@ pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use api::service::ApiService;
 pub use builder::{Builder, StartError};
 pub use cluster::node::{NodeShape, make as make_node};
+pub use cluster::pods::{PodProgram, RunningPod};
 pub use counters::{Counters, Kind, Reading};
 pub use faults::requests::{Effect, Fault, FaultId, Faults, Scope};
 pub use net::tls::TlsError;

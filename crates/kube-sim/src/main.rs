@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use jiff::SignedDuration;
-use nodegate_kube_sim::{ADMIN_TOKEN, Effect, Release, Server, Sim};
+use nodegate_kube_sim::{ADMIN_TOKEN, Effect, PodProgram, Release, Server, Sim};
 use serde_json::json;
 
 /// A simulated Kubernetes API that kubectl and client libraries take for a real one.
@@ -54,6 +54,11 @@ struct Arguments {
     #[arg(long)]
     kubelets: bool,
 
+    /// Give pods a life, with a scheduler, replicas, endpoints and grace periods. Nothing runs in them, and ending takes so
+    /// long.
+    #[arg(long, value_name = "DURATION")]
+    pods_end_in: Option<SignedDuration>,
+
     /// How often kubelets renew their Leases.
     #[arg(long, default_value = "10s")]
     lease_interval: SignedDuration,
@@ -67,7 +72,10 @@ async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let builder = Sim::builder().tls(arguments.tls).nodes(&arguments.nodes).kubelets(arguments.kubelets);
-    let builder = builder.servers(arguments.servers.into()).release(arguments.release);
+    let mut builder = builder.servers(arguments.servers.into()).release(arguments.release);
+    if let Some(time) = arguments.pods_end_in {
+        builder = builder.pods(PodProgram::idle(Duration::try_from(time)?));
+    }
     let sim = builder.lease_interval(Duration::try_from(arguments.lease_interval)?).start().await?;
     if arguments.goaway_chance > 0.0 {
         sim.faults().add(Effect::GoAway.everywhere().probability(arguments.goaway_chance));

@@ -41,6 +41,8 @@ pub struct Board {
     /// One for each watched Service: its watch may be lost alone.
     service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
+    opened: AtomicMoment,
+    turned: AtomicMoment,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
@@ -89,6 +91,8 @@ impl Board {
             taken_over: OnceLock::new(),
             service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
+            opened: AtomicMoment::default(),
+            turned: AtomicMoment::default(),
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
@@ -208,6 +212,16 @@ impl Board {
         self.report_one(&self.published.load().state, &CheckRef::Known(id), stale, now)
     }
 
+    /// From when on answers are given; `None` before.
+    pub fn opened(&self) -> Option<Moment> {
+        self.opened.get()
+    }
+
+    /// When the node last went out of the pool or came back into it, or when answers were first given.
+    pub fn turned(&self) -> Moment {
+        self.turned.get().or(self.opened.get()).unwrap_or_default()
+    }
+
     /// The flips remembered, the oldest first.
     pub fn flips(&self) -> Vec<Flip> {
         self.write().flips.remembered().cloned().collect()
@@ -266,6 +280,7 @@ impl Board {
     /// From now on answers are given, so the verdict counts and its changes are flips.
     pub fn open(&self, now: Moment, wall: SystemTime) {
         self.write().open = true;
+        self.opened.advance(now);
         self.tick(now, wall);
     }
 
@@ -308,7 +323,11 @@ impl Board {
         }
         let reports = self.reports(state, &self.default_checks, stale, now);
         let (verdict, reason) = why(&reports);
-        writer.flips.observe(verdict, reason, wall)
+        let flip = writer.flips.observe(verdict, reason, wall)?;
+        if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
+            self.turned.advance(now);
+        }
+        Some(flip)
     }
 
     fn tell(&self, flip: Option<Flip>) {

@@ -15,6 +15,7 @@ pub mod flips;
 pub mod liveness;
 pub mod memory;
 pub mod moment;
+pub mod probers;
 pub mod query;
 pub mod reason;
 pub mod rules;

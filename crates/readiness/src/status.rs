@@ -7,6 +7,7 @@ use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
+use crate::probers::{DrainStatus, ProberRecord};
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -59,6 +60,12 @@ pub struct Status {
     pub services: Vec<ServiceStatus>,
     /// Every check.
     pub checks: Vec<CheckStatus>,
+    /// Who asks for the verdict.
+    #[serde(default)]
+    pub probers: Vec<ProberRecord>,
+    /// Whether they have been told; absent from agents that don't know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainStatus>,
     /// The last changes of verdict, the newest first.
     pub flips: Vec<Flip>,
 }
@@ -109,7 +116,13 @@ pub struct CheckStatus {
 }
 
 impl Status {
-    /// Reads the board as of `now`.
+    /// The same with who asks, and what follows from that.
+    #[must_use]
+    pub fn with_probers(self, probers: Vec<ProberRecord>, drain: DrainStatus) -> Self {
+        Self { probers, drain: Some(drain), ..self }.judged()
+    }
+
+    /// Reads the board as of `now`. Who asks is not on the board.
     pub fn read(board: &Board, version: &'static str, now: Moment) -> Self {
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
@@ -138,6 +151,8 @@ impl Status {
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
             services: board.services_known(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id, now)).collect(),
+            probers: Vec::new(),
+            drain: None,
             flips: board.flips().into_iter().rev().collect(),
         }
     }

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The agent.
+/// The agent; `NODEGATE_AGENT=<program>` puts another one in its place, such as one that an emulator runs.
 pub fn agent() -> PathBuf {
-    built("nodegate", "--bin nodegate")
+    let other = std::env::var_os("NODEGATE_AGENT").map(PathBuf::from);
+    other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
 }
 
 /// The simulated API server as a program of its own.

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 /// What the story has as Grafana's `$__rate_interval`, which is four scrapes.
 const RATE_INTERVAL: &str = "2s";
+/// And as its `$__range`, the time that the dashboard shows.
+const SHOWN: &str = "5m";
 
 pub(crate) struct Dashboard {
     pub(crate) queries: Vec<Query>,
@@ -17,6 +19,8 @@ pub(crate) struct Dashboard {
 /// One query of a panel.
 pub(crate) struct Query {
     pub(crate) panel: String,
+    /// The panel's type, such as `table`.
+    pub(crate) kind: String,
     pub(crate) expr: String,
     pub(crate) legend: String,
 }
@@ -29,11 +33,18 @@ pub(crate) struct Seen {
 
 impl Dashboard {
     pub(crate) fn read(model: &Value) -> Self {
+        Self::read_with(model, RATE_INTERVAL)
+    }
+
+    /// The same where scrapes come at other intervals.
+    pub(crate) fn read_with(model: &Value, rate_interval: &str) -> Self {
+        let filled = |query: &str| filled(query, rate_interval);
         let panels = model["panels"].as_array().unwrap();
         let queries = panels.iter().flat_map(|panel| {
             let targets = panel["targets"].as_array().map_or(&[][..], Vec::as_slice);
             targets.iter().map(|target| Query {
                 panel: text(panel, "title"),
+                kind: text(panel, "type"),
                 expr: filled(&text(target, "expr")),
                 legend: text(target, "legendFormat"),
             })
@@ -55,10 +66,12 @@ fn text(value: &Value, key: &str) -> String {
 }
 
 /// As Grafana fills in the variables with "All" chosen.
-fn filled(query: &str) -> String {
-    let query =
-        query.replace("$__rate_interval", RATE_INTERVAL).replace("$job", "(nodegate)").replace("$node", ".*");
-    let query = query.replace("$balancer", ".*");
+fn filled(query: &str, rate_interval: &str) -> String {
+    let query = query.replace("$__rate_interval", rate_interval).replace("$__range", SHOWN);
+    let query = query.replace("$job", "(nodegate)");
+    let query = ["$cluster", "$node", "$balancer"].iter().fold(query, |query, all| query.replace(all, ".*"));
+    // A story is too short for steps of a minute, and a day of short ones is too much.
+    let query = query.replace("[1d:1m]", &format!("[{SHOWN}:1s]"));
     assert!(!query.contains('$'), "an unknown variable: {query}");
     query
 }
@@ -67,14 +80,16 @@ impl Query {
     /// Runs it over a story in which everything has happened: each query has seen something that is not 0, its labels
     /// are those that the legend names, and nothing is not a number.
     pub(crate) fn run(&self, prometheus: &Prometheus, start: u64, end: u64) -> Seen {
-        let Self { panel, expr, legend } = self;
+        let Self { panel, expr, legend, .. } = self;
         let series = prometheus.query_range(expr, start, end);
         assert!(!series.is_empty(), "{panel}: no result of {expr}");
         let values = || series.iter().flat_map(|series| &series.values);
         assert!(values().all(|value| value.is_finite()), "{panel}: {expr} gives {series:#?}");
         let largest = values().copied().fold(f64::MIN, f64::max);
         assert!(largest > 0.0 && values().all(|value| *value >= 0.0), "{panel}: {expr} gives {series:#?}");
-        for label in legend.split("{{").skip(1).map(|part| part.split("}}").next().unwrap()) {
+        let named = legend.split("{{").skip(1).map(|part| part.split("}}").next().unwrap());
+        // Where there is but one cluster its name need not be known.
+        for label in named.filter(|label| *label != "cluster") {
             for series in &series {
                 assert!(!series.label(label).is_empty(), "{panel}: no {label} in {series:?}");
             }

@@ -7,8 +7,8 @@
 //! - No outage: the agent knows what was written [`allowance`] before.
 //! - Outage: it knows at least what it knew when that began, and never less than it has shown since. What was written
 //!   longer ago than the outage's `unseen` is seen or the answer is the stale one.
-//! - The stale answer is allowed from the last certain proof + stale-after on, and if nothing can prove anything any more
-//!   it is required from the last possible proof + stale-after + 1 s on.
+//! - The stale answer is allowed when the oldest proof that an agent holds in fair weather is older than stale-after, and if
+//!   nothing can prove anything any more it is required from the outage's beginning + stale-after + 1 s on.
 //! - Healed: the outage goes on, in these terms, until the agent has shown something that was written after the healing.
 
 use nodegate_simulation::truth::{Answer, Kind, Truth, stale_answer};
@@ -23,8 +23,8 @@ const BASE: Duration = Duration::from_millis(30);
 /// The agent, the API server and the prober each wait for the processor as long as the machine makes them wait; the lag
 /// is measured on two of their kind.
 const WAITS: u32 = 3;
-/// A change that was written this long before an outage has reached the agent.
-const ON_THE_WAY: Duration = Duration::from_millis(250);
+/// The part of stale-after as which proof gets no older in fair weather: then the agent asks.
+const OLDEST_PROOF: f64 = 6.0 / 7.0;
 /// Changes that are remembered; a probe takes a few seconds at most, an outage with its recovery about a minute.
 const REMEMBERED: usize = 400;
 
@@ -52,8 +52,6 @@ pub(crate) enum Reach {
 struct Outage {
     reach: Reach,
     began: Instant,
-    /// When the last proof before it must have reached the agent.
-    proof: Instant,
     engaged: Option<Instant>,
     healed: Option<Instant>,
     /// The first change written after the healing.
@@ -136,12 +134,10 @@ impl Oracle {
         }
     }
 
-    /// An outage is about to begin. Every change that is written is a proof once it has reached the agent.
+    /// An outage is about to begin.
     pub(crate) fn breaking(&mut self, reach: Reach, now: Instant) {
-        let reached = self.as_of(before(now, ON_THE_WAY));
-        let proof = self.changes.get(reached - self.first).map_or(now, |change| change.began);
         self.outage =
-            Some(Outage { reach, began: now, proof, engaged: None, healed: None, marker: None, ended: None });
+            Some(Outage { reach, began: now, engaged: None, healed: None, marker: None, ended: None });
     }
 
     /// It has begun.
@@ -209,7 +205,8 @@ impl Oracle {
                 .as_of(before(outage.began.min(seen.sent), late))
                 .max(self.as_of(before(seen.sent, unseen + late)))
                 .max(self.shown_by(seen.sent));
-            stale_allowed = seen.received >= outage.proof + self.stale_after;
+            stale_allowed =
+                seen.received + late >= outage.began + self.stale_after.mul_f64(1.0 - OLDEST_PROOF);
             let hopeless = outage.reach == Reach::Nothing
                 && outage.engaged.is_some_and(|at| seen.sent > at + self.stale_after + GRACE + late);
             let still = outage.healed.is_none_or(|healed| healed > seen.received);

@@ -112,9 +112,9 @@ fn in_an_outage_the_last_state_holds_until_it_is_stale() {
     assert!(story.fresh(&cordoned, 10.4));
     story.breaks(Reach::Nothing, 10.5);
     story.write(&ready, 11.0);
-    assert!(story.fresh(&cordoned, 20.0), "nobody could tell the agent");
-    assert!(!story.stale(20.0), "that is too early to give up");
-    assert!(story.stale(25.6) && story.fresh(&cordoned, 25.6), "either, for a second");
+    assert!(story.fresh(&cordoned, 12.5), "nobody could tell the agent");
+    assert!(!story.stale(12.5), "proof was no older than six sevenths of stale-after when it began");
+    assert!(story.stale(12.7) && story.fresh(&cordoned, 25.6), "either, until it must be stale");
     assert!(story.stale(26.8));
     assert!(!story.fresh(&cordoned, 26.8), "the cache must be stale by now");
 }

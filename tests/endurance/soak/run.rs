@@ -184,7 +184,7 @@ impl Soak {
         self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
         event.perform(&self.site.cluster.sim, NODE);
         self.oracle.lock().unwrap().changed(Instant::now());
-        // The API server tells nobody of a write after which all is as it was; the oracle takes each event for a proof.
+        // The API server tells nobody of a write after which all is as it was; the oracle would wait for it in vain.
         assert_ne!(self.version(), before, "{event:?} has changed nothing");
     }
 

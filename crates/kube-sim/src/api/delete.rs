@@ -1,4 +1,4 @@
-//! DELETE, deletecollection and evictions.
+//! DELETE and deletecollection.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -7,21 +7,25 @@ use serde_json::{Value, json};
 use super::operation::Operation;
 use super::read;
 use super::server::Api;
-use crate::store::Edit;
-use crate::store::object::{Key, Obj, Object, child_mut, meta_mut, meta_str};
+use crate::cluster::pods;
+use crate::store::object::{Key, Obj, Object, child_mut, meta_mut};
 use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::Status;
+use crate::store::{Edit, View};
 use crate::wire::options;
 use crate::wire::reply::{self, Reply};
 use crate::wire::request::Query;
-use crate::writes::decode;
+
+/// Kubernetes' default for pods.
+const DEFAULT_GRACE_SECONDS: u64 = 30;
 
 /// `DeleteOptions`, from body and query.
 #[derive(Debug, Default)]
-struct Options {
+pub(super) struct Options {
     dry_run: bool,
     orphan: bool,
+    grace_seconds: Option<u64>,
 }
 
 impl Options {
@@ -35,12 +39,28 @@ impl Options {
         Ok(Self::of(query, &value))
     }
 
-    fn of(query: &Query, value: &Value) -> Self {
+    pub(super) fn of(query: &Query, value: &Value) -> Self {
         let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let all = value.pointer("/dryRun/0").and_then(Value::as_str) == Some("All");
         let policy = text("/propagationPolicy").unwrap_or_else(|| query.text("propagationPolicy").to_owned());
         let orphan = value.get("orphanDependents").and_then(Value::as_bool).unwrap_or(false);
-        Options { dry_run: all || query.dry_run(), orphan: orphan || policy == "Orphan" }
+        let grace = value.get("gracePeriodSeconds").and_then(Value::as_u64);
+        Options {
+            dry_run: all || query.dry_run(),
+            orphan: orphan || policy == "Orphan",
+            grace_seconds: grace.or_else(|| query.number("gracePeriodSeconds")),
+        }
+    }
+
+    /// How long a pod has to end, if something runs in it.
+    fn grace(&self, api: &Api, object: &Obj) -> Option<u64> {
+        let runs = api.settings.pods_live
+            && object.resource.plural == "pods"
+            && !pods::node_of(&object.value).is_empty()
+            && !pods::has_ended(&object.value);
+        let own = object.value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
+        let seconds = self.grace_seconds.or(own).unwrap_or(DEFAULT_GRACE_SECONDS);
+        Some(seconds).filter(|seconds| runs && *seconds > 0)
     }
 }
 
@@ -48,7 +68,7 @@ impl Options {
 pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
     let (resource, key) = (operation.resource, operation.key());
     let options = Options::read(operation.query(), body)?;
-    let (object, gone) = remove(operation.api, resource, &key, &options)?;
+    let (object, gone) = remove(operation.api, resource, &key, &options, |_, _| Ok(()))?;
     if !gone || resource.returns_deleted {
         return Ok(read::one(&object, operation.format, StatusCode::OK));
     }
@@ -56,20 +76,27 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, S
     Ok(reply::status(&Status::deleted(resource.subject(&key.name), uid)))
 }
 
-/// Removes an object, or marks it when finalizers hold it. Returns it and whether it is gone.
-fn remove(
+/// Removes an object that `may` go, or marks it when finalizers hold it or it is a pod that has to end first. Returns it and
+/// whether it is gone.
+pub(super) fn remove(
     api: &Api,
     resource: &'static Resource,
     key: &Key,
     options: &Options,
+    may: impl FnOnce(&View<'_>, &Obj) -> Result<(), Status>,
 ) -> Result<(Obj, bool), Status> {
     let missing = || Status::not_found(resource.subject(&key.name));
     let mut held = false;
-    let (object, _) = api.store.write(resource, key, |old| {
+    let (object, _) = api.store.write_among(resource, key, |others, old| {
         let old = old.ok_or_else(missing)?;
+        may(others, old)?;
         let finalizers = old.value.pointer("/metadata/finalizers").and_then(Value::as_array);
-        held = finalizers.is_some_and(|f| !f.is_empty());
-        if options.dry_run || (held && old.meta("deletionTimestamp").is_some()) {
+        let grace = options.grace(api, old);
+        held = finalizers.is_some_and(|f| !f.is_empty()) || grace.is_some();
+        let seconds = grace.unwrap_or(0);
+        // A second deletion can only make it quicker.
+        let given = old.value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+        if options.dry_run || (held && given.is_some_and(|given| given <= seconds)) {
             return Ok(Edit::Keep);
         }
         if !held {
@@ -77,8 +104,8 @@ fn remove(
         }
         let mut marked = old.value.clone();
         let meta = meta_mut(&mut marked);
-        meta.insert("deletionTimestamp".to_owned(), crate::store::time::now().into());
-        meta.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+        meta.insert("deletionTimestamp".to_owned(), crate::store::time::in_seconds(seconds).into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), json!(seconds));
         Ok(Edit::Put(marked))
     })?;
     let object = object.ok_or_else(missing)?;
@@ -110,7 +137,7 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
                 && resource.plural == "pods"
                 && object.value.pointer("/spec/nodeName").and_then(Value::as_str) == Some(&gone.key.name);
             if inside || stranded || (owned && !orphan) {
-                let _ = remove(api, resource, &object.key, &Options::default());
+                let _ = remove(api, resource, &object.key, &Options::default(), |_, _| Ok(()));
             }
         }
     }
@@ -126,27 +153,11 @@ pub(super) fn collection(operation: &Operation<'_>, body: &Bytes) -> Result<Repl
     let selector = options::selector(resource, query)?;
     let (version, objects) = api.store.list(resource, operation.target.within(), &selector);
     for object in &objects {
-        match remove(api, resource, &object.key, &options) {
+        match remove(api, resource, &object.key, &options, |_, _| Ok(())) {
             // Somebody else was faster: that is what was wanted.
             Err(status) if status.code != 404 => return Err(status),
             _ => {}
         }
     }
     Ok(read::render_list(operation, version, &objects, None))
-}
-
-/// POST of an Eviction: a deletion that `kubectl drain` asks for.
-pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<Reply, Status> {
-    let (eviction, key) = (decode::decode(body)?, operation.key());
-    let name = meta_str(&eviction, "name").unwrap_or_default();
-    if name != key.name {
-        return Err(Status::bad_request(format!(
-            "name in URL does not match name in Eviction object: {} vs {name}",
-            key.name
-        )));
-    }
-    let empty = json!({});
-    let options = Options::of(operation.query(), eviction.get("deleteOptions").unwrap_or(&empty));
-    remove(operation.api, operation.resource, &key, &options)?;
-    Ok(reply::status(&Status::created()))
 }

@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 mod bookmark;
 mod delete;
+mod evict;
 mod operation;
 mod paths;
 mod read;

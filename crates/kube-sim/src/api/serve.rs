@@ -13,7 +13,7 @@ use tower::BoxError;
 use super::auth::{Ask, User};
 use super::operation::{Asked, Operation};
 use super::server::Api;
-use super::{delete, paths, read, watch, write};
+use super::{delete, evict, paths, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
 use crate::store::object::uuid;
@@ -179,7 +179,7 @@ impl Api {
         let body = self.body(asked, body).await?;
         self.etcd.write(resource, &asked.query).await?;
         match asked.kind.verb.as_str() {
-            "create" if evicts => delete::evict(&operation, &body),
+            "create" if evicts => evict::evict(&operation, &body),
             "create" => write::create(&operation, &body),
             "update" => write::update(&operation, &body),
             "patch" => write::patch(&operation, asked.header(&CONTENT_TYPE), &body),
@@ -205,7 +205,7 @@ impl Api {
         let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/vnd.kubernetes.protobuf" => {
-                protobuf::to_json(&bytes).ok_or_else(Status::undecodable)
+                protobuf::to_json(&bytes).ok_or_else(Status::unread_protobuf)
             }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),

@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub anonymous: bool,
     /// Whether the node lifecycle controller runs.
     pub lifecycle: bool,
+    /// Whether pods are started and ended by somebody, rather than running once they are bound and gone when deleted.
+    pub pods_live: bool,
     /// Which release of Kubernetes it plays.
     pub release: Release,
 }

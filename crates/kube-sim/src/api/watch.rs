@@ -349,8 +349,13 @@ mod tests {
     #[tokio::test]
     async fn a_busy_watch_ends_in_time() {
         let bookmark_interval = Duration::from_mins(1);
-        let settings =
-            Settings { bookmark_interval, anonymous: true, lifecycle: false, release: Release::default() };
+        let settings = Settings {
+            bookmark_interval,
+            anonymous: true,
+            lifecycle: false,
+            pods_live: false,
+            release: Release::default(),
+        };
         let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
         let request =
             http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");

@@ -72,7 +72,10 @@ fn create_prepared(
     namespace_exists(operation)?;
     validate::check(resource, &value, false)?;
     let written = owned.unwrap_or_else(|| managed_fields::changed(&Shape::of(resource), None, &value));
-    defaults::create(resource, &mut value, operation.api.settings.lifecycle);
+    let settings = &operation.api.settings;
+    let admission =
+        defaults::Admission { taint_new_nodes: settings.lifecycle, pods_run_at_once: !settings.pods_live };
+    defaults::create(resource, &mut value, admission);
     defaults::normalize(resource, &mut value);
     managed_fields::record(
         None,

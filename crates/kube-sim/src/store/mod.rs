@@ -8,6 +8,7 @@ pub(crate) mod resource;
 pub(crate) mod selector;
 pub(crate) mod status;
 pub(crate) mod time;
+mod view;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::Status;
+pub(crate) use crate::store::view::View;
 
 /// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
 /// (Leases) do not push out quiet ones, as in the API server.
@@ -132,7 +134,7 @@ pub struct Backup {
     count: usize,
 }
 
-/// The store. Every write goes through [`Store::write`].
+/// The store. Every write goes through [`Store::write_among`].
 pub(crate) struct Store {
     state: Mutex<State>,
 }
@@ -209,9 +211,19 @@ impl Store {
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, Status>,
     ) -> Result<(Option<Obj>, bool), Status> {
+        self.write_among(resource, key, |_, old| edit(old))
+    }
+
+    /// As [`Store::write`], for an edit that depends on other objects, too.
+    pub(crate) fn write_among(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, Status>,
+    ) -> Result<(Option<Obj>, bool), Status> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(old.as_ref())? {
+        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {

@@ -99,6 +99,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { group: "apps", plural: "deployments", singular: "deployment", kind: "Deployment", short: &["deploy"], in_all: true, sub: &["status"], hash: "8aSe+NMegvE=", ..BASE },
     Resource { group: "apps", plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short: &["rs"], in_all: true, sub: &["status"], hash: "P1RzHs8/mWQ=", ..BASE },
     Resource { group: "apps", plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short: &["sts"], in_all: true, sub: &["status"], hash: "H+vl74LkKdo=", ..BASE },
+    Resource { group: "policy", plural: "poddisruptionbudgets", singular: "poddisruptionbudget", kind: "PodDisruptionBudget", short: &["pdb"], sub: &["status"], hash: "EVWiDmWqyJw=", ..BASE },
     Resource { group: RBAC, plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", namespaced: false, hash: "48tpQ8gZHFc=", ..BASE },
     Resource { group: RBAC, plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", namespaced: false, hash: "bYE5ZWDrJ44=", ..BASE },
     Resource { group: RBAC, plural: "rolebindings", singular: "rolebinding", kind: "RoleBinding", hash: "eGsCzGH6b1g=", ..BASE },

@@ -64,6 +64,21 @@ impl Selector {
 }
 
 impl Requirement {
+    /// One of a `LabelSelector`'s `matchExpressions`.
+    fn of(expression: &Value) -> Option<Self> {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str);
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = values.filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let test = match text("operator")? {
+            "In" => Test::In(values),
+            "NotIn" => Test::NotIn(values),
+            "Exists" => Test::Exists,
+            "DoesNotExist" => Test::Missing,
+            _ => return None,
+        };
+        Some(Requirement { key: text("key")?.to_owned(), test })
+    }
+
     fn holds(&self, actual: Option<&str>) -> bool {
         match (&self.test, actual) {
             (Test::Exists, _) => actual.is_some(),
@@ -74,6 +89,17 @@ impl Requirement {
             (_, None) => false,
         }
     }
+}
+
+/// Matches a `LabelSelector`, as disruption budgets and Services have it: none selects nothing, an empty one everything.
+pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
+    let Some(selector) = selector.and_then(Value::as_object) else { return false };
+    let labels = object.get("metadata").and_then(|m| m.get("labels"));
+    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+    let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    exact.all(|(key, value)| label(key) == value.as_str())
+        && expressions.all(|e| Requirement::of(e).is_some_and(|r| r.holds(label(&r.key))))
 }
 
 /// The value a field selector sees; missing fields are empty, as in the API server's `SelectableFields`.
@@ -244,6 +270,24 @@ mod tests {
         }
         assert!(Selector::parse(by_plural("nodes"), "x in (a", "").is_err());
         assert!(Selector::parse(by_plural("nodes"), "a b", "").is_err());
+    }
+
+    #[test]
+    fn label_selectors_of_objects_match_labels_and_expressions() {
+        let object = node(&json!({"x": "y"}));
+        let matches = |selector: Value| labels_match(Some(&selector), &object.value);
+        let one = |operator: &str, key: &str, values: Value| {
+            matches(
+                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}], "matchLabels": {"x": "y"}}),
+            )
+        };
+        assert!(one("In", "x", json!(["a", "y"])) && !one("In", "x", json!(["a"])));
+        assert!(one("NotIn", "z", json!(["y"])) && !one("NotIn", "x", json!(["y"])));
+        assert!(one("Exists", "x", Value::Null) && !one("Exists", "z", Value::Null));
+        assert!(one("DoesNotExist", "z", json!([])) && !one("DoesNotExist", "x", json!([])));
+        assert!(!one("Odd", "x", json!([])));
+        assert!(matches(json!({})) && !matches(json!({"matchLabels": {"x": "z"}})));
+        assert!(!labels_match(None, &object.value));
     }
 
     #[test]

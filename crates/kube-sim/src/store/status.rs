@@ -284,6 +284,23 @@ impl Status {
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
+    /// 415 for a kind that the API server would read, and this one does not.
+    pub fn unread_protobuf() -> Self {
+        let message =
+            "this simulated API server does not read protobuf of this kind: it takes application/json";
+        Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// 429 of an eviction that would break a disruption budget.
+    pub fn disruption_budget(budget: &str, needs: u64, healthy: u64) -> Self {
+        let message =
+            format!("The disruption budget {budget} needs {needs} healthy pods and has {healthy} currently");
+        let cause = Cause { reason: "DisruptionBudget", message, field: String::new() };
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        Self::failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+            .with(Details { causes: vec![cause], ..Details::default() })
+    }
+
     /// 422 for a JSON patch that does not apply.
     pub fn patch_rejected() -> Self {
         let message = "the server rejected our request due to an error in our request";

@@ -1,10 +1,18 @@
 //! Timestamps and ages in the API server's formats.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 /// Now, as `metav1.Time` is written: `2026-11-21T06:40:10Z`.
 pub(crate) fn now() -> String {
     instant().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// So many seconds from now, as `metav1.Time` is written.
+pub(crate) fn in_seconds(seconds: u64) -> String {
+    let later = instant().checked_add(Duration::from_secs(seconds)).unwrap_or_else(|_| instant());
+    later.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Now, as `metav1.MicroTime` is written: `2026-11-21T07:30:36.042824Z`.

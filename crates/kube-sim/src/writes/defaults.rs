@@ -72,8 +72,16 @@ pub(crate) fn blank_status() -> Value {
     })
 }
 
+/// What happens to some new objects besides.
+#[derive(Clone, Copy)]
+pub(crate) struct Admission {
+    pub taint_new_nodes: bool,
+    /// A pod that names its node runs: no image is pulled here.
+    pub pods_run_at_once: bool,
+}
+
 /// Makes a new object ready to be stored.
-pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: bool) {
+pub(crate) fn create(resource: &Resource, object: &mut Value, admission: Admission) {
     let meta = meta_mut(object);
     for field in [
         "resourceVersion",
@@ -91,8 +99,8 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, taint_new_nodes: b
         as_map(object).insert("status".to_owned(), json!({}));
     }
     match resource.plural {
-        "nodes" => node(object, taint_new_nodes),
-        "pods" => pod(object),
+        "nodes" => node(object, admission.taint_new_nodes),
+        "pods" => pod(object, admission.pods_run_at_once),
         "services" => {
             service::prepare(None, object);
             as_map(object).insert("status".to_owned(), json!({"loadBalancer": {}}));
@@ -122,7 +130,7 @@ fn node(object: &mut Value, taint: bool) {
     }
 }
 
-fn pod(object: &mut Value) {
+fn pod(object: &mut Value, runs_at_once: bool) {
     let now = crate::store::time::now();
     let spec = child_mut(object, "spec");
     fill(
@@ -140,9 +148,7 @@ fn pod(object: &mut Value) {
             "started": true, "restartCount": 0, "lastState": {}, "state": {"running": {"startedAt": now}},
         }));
     }
-    let bound = spec.get("nodeName").is_some();
-    // A pod that is bound to a node runs at once: no image is pulled here.
-    let status = if bound {
+    let status = if runs_at_once && spec.get("nodeName").is_some() {
         json!({
             "phase": "Running", "qosClass": "BestEffort", "startTime": now, "containerStatuses": statuses,
             "podIP": format!("10.244.{}.{}", fastrand::u8(..), fastrand::u8(1..255)),

@@ -12,6 +12,8 @@ mod goaway;
 #[cfg(test)]
 mod kubectl;
 #[cfg(test)]
+mod pods;
+#[cfg(test)]
 mod program;
 #[cfg(test)]
 mod reads;

@@ -5,6 +5,8 @@ mod board;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod probers;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod services;

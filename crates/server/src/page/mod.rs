@@ -167,6 +167,8 @@ mod tests {
             facts: None,
             services: Vec::new(),
             checks: Vec::new(),
+            probers: Vec::new(),
+            drain: None,
             flips: Vec::new(),
         }
     }

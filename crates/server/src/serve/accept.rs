@@ -1,13 +1,11 @@
 //! The accept loop.
 
 use super::acceptor::{Acceptor, Admission};
-use super::activity::Activity;
 use super::allow_from::AllowFrom;
 use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use super::connections::Connections;
 use super::limits::Limits;
 use super::protocol::Protocol;
-use super::stream::Stream;
 use crate::answer::App;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -136,12 +134,7 @@ impl Server {
 
     /// Begins to answer on a connection.
     pub(crate) fn start(&self, socket: TcpStream) {
-        let activity = Arc::new(Activity::new(self.app.now()));
-        let Some(slot) = self.connections.enter(Arc::clone(&activity)) else { return };
-        let key = slot.key();
-        let stream = Stream::new(socket, Arc::clone(&activity));
-        let task = self.protocol.start(Arc::clone(&self.app), stream, activity, slot);
-        self.connections.started(key, task);
+        self.protocol.start(&self.app, &self.connections, socket);
     }
 }
 

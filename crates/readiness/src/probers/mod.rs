@@ -1,0 +1,31 @@
+//! Who asks for the verdict, and whether all of them have been told.
+//!
+//! A *prober* is whoever asks a question for the verdict, by its address, what it asks, and the name that it gives itself.
+//! One is *told* when it has had the present verdict as its answer so often that it must have acted on it: who asks again
+//! has digested the answer before. The agent remembers what each was told ([`Asked`]) and shows it ([`ProberRecord`]);
+//! what follows from that ([`told`]), and how one waits for it ([`Waiting`]), is the same for all who read it.
+
+mod asked;
+mod drain_status;
+mod record;
+mod told;
+mod waiting;
+
+pub use asked::{Asked, Given, Standing};
+pub use drain_status::{DrainStatus, Traffic, WaitingFor};
+pub use record::{HaproxyReport, ProberRecord};
+pub use told::{Demands, Told, Turn, Unknown, told};
+pub use waiting::{Ended, Goal, Progress, Waiting};
+
+use std::time::Duration;
+
+/// Who asks at longer intervals is no balancer: Envoy asks once a minute while it is idle.
+pub const MOST_BETWEEN: Duration = Duration::from_secs(90);
+
+/// How often somebody must have asked, at intervals of no more than [`MOST_BETWEEN`], to count as one that goes on asking.
+pub const REGULAR_AFTER: u32 = 3;
+
+/// How many failed checks take a server out, as HAProxy, Envoy, keepalived and most others have it by default.
+pub const FALL: u32 = 3;
+/// How many good ones bring it back.
+pub const RISE: u32 = 2;

@@ -1,0 +1,244 @@
+//! Whether all who go on asking have been told.
+
+use super::asked::{Standing, takes_out};
+use super::drain_status::WaitingFor;
+use super::record::{ProberRecord, millis};
+use super::{FALL, MOST_BETWEEN, RISE};
+use crate::age::Age;
+use crate::check::Verdict;
+use crate::status::Status;
+use std::fmt;
+use std::time::Duration;
+
+/// A change that balancers are to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The node went out of the pool: it is draining or not ready.
+    Out,
+    /// It came back.
+    Ready,
+}
+
+impl Turn {
+    /// The one that brought this verdict.
+    pub fn of(verdict: Option<Verdict>) -> Self {
+        if verdict.is_some_and(takes_out) { Self::Out } else { Self::Ready }
+    }
+}
+
+/// What must have happened for a prober to count as told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demands {
+    /// How many answers in a row take a node out.
+    pub fall: u32,
+    /// How many bring it back.
+    pub rise: u32,
+    /// How many regular probers there must be.
+    pub probers: Option<usize>,
+    /// At which interval each balancer asks: several behind one address look like one that asks more often.
+    pub interval: Option<Duration>,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self { fall: FALL, rise: RISE, probers: None, interval: None }
+    }
+}
+
+impl Demands {
+    /// How many answers in a row count as heard.
+    pub fn times(&self, turn: Turn) -> u32 {
+        match turn {
+            Turn::Out => self.fall,
+            Turn::Ready => self.rise,
+        }
+    }
+}
+
+/// Whether all who go on asking have been told of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// All of them.
+    Yes {
+        /// How many they are.
+        probers: usize,
+    },
+    /// Not all, or the node has not turned.
+    NotYet {
+        /// Why, if it is not for a prober.
+        why: Option<String>,
+        /// Who has not been told.
+        waiting_for: Vec<WaitingFor>,
+    },
+    /// That can't be said.
+    Unknown(Unknown),
+}
+
+/// Why it can't be said whether all have been told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// The agent says nothing of probers.
+    OlderAgent,
+    /// It has no verdict.
+    Misconfigured,
+    /// Its verdict may be a guess.
+    Stale,
+    /// It has not listened for long enough to know who asks.
+    Listening {
+        /// For how long it has.
+        for_ms: u64,
+        /// Whether it began again because more asked than it can remember.
+        overflown: bool,
+    },
+    /// These may be balancers or strangers.
+    Undecided(Vec<String>),
+    /// There are fewer that go on asking than there must be.
+    TooFew {
+        /// How many there are.
+        probers: usize,
+        /// How many there must be.
+        wanted: usize,
+    },
+    /// Nobody goes on asking.
+    Nobody,
+}
+
+impl Unknown {
+    /// Whether waiting can change it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::OlderAgent | Self::Misconfigured | Self::Nobody => false,
+            Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = Age(MOST_BETWEEN.as_millis());
+        match self {
+            Self::OlderAgent => f.write_str("the agent is of a version that does not say who asks it"),
+            Self::Misconfigured => f.write_str("the agent has no verdict: it does not know its node"),
+            Self::Stale => f.write_str("the cache is stale: the verdict may be a guess"),
+            Self::Listening { for_ms, overflown: false } => {
+                write!(
+                    f,
+                    "the agent has listened for {} of {of}: it does not know yet who asks",
+                    Age((*for_ms).into())
+                )
+            }
+            Self::Listening { for_ms, overflown: true } => {
+                let ago = Age((*for_ms).into());
+                write!(
+                    f,
+                    "more have asked than can be remembered, {ago} ago: --balancers says whose questions count"
+                )
+            }
+            Self::Undecided(who) => {
+                let who = who.join(", ");
+                write!(
+                    f,
+                    "not known yet whether these go on asking: {who}; --balancers says whose questions count"
+                )
+            }
+            Self::TooFew { probers, wanted } => {
+                write!(f, "{probers} of {wanted} balancers that there must be go on asking")
+            }
+            Self::Nobody => f.write_str("no balancer goes on asking this agent"),
+        }
+    }
+}
+
+impl Told {
+    /// Yes, no, or not known.
+    pub fn is_yes(&self) -> Option<bool> {
+        match self {
+            Self::Yes { .. } => Some(true),
+            Self::NotYet { .. } => Some(false),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// Whether all who go on asking have been told of a turn, as of when the status was read. It is never said of nobody.
+pub fn told(status: &Status, turn: Turn, demands: &Demands) -> Told {
+    if let Some(unknown) = verdict_not_known(status) {
+        return Told::Unknown(unknown);
+    }
+    if status.verdict.map(takes_out) != Some(turn == Turn::Out) {
+        return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
+    }
+    if let Some(unknown) = probers_not_known(status, demands) {
+        return Told::Unknown(unknown);
+    }
+    let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
+    let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
+    let waiting_for: Vec<_> = probers
+        .clone()
+        .filter(|prober| !prober.has_been_told(turn, since_ms, demands))
+        .map(|prober| WaitingFor::new(prober, turn, since_ms, demands))
+        .collect();
+    let after = demands.interval.map(|interval| millis(interval.saturating_mul(demands.times(turn) + 1)));
+    let why = after.filter(|after| since_ms < *after).map(|after| {
+        let (ago, after) = (Age(since_ms.into()), Age(after.into()));
+        format!("the node turned {ago} ago: at --interval, balancers behind one address need {after}")
+    });
+    if why.is_none() && waiting_for.is_empty() {
+        return Told::Yes { probers: probers.count() };
+    }
+    Told::NotYet { why, waiting_for }
+}
+
+fn verdict_not_known(status: &Status) -> Option<Unknown> {
+    match status.verdict {
+        _ if status.drain.is_none() => Some(Unknown::OlderAgent),
+        None => Some(Unknown::Misconfigured),
+        Some(_) if status.cache.stale => Some(Unknown::Stale),
+        Some(_) => None,
+    }
+}
+
+/// Whether it can't be known who asks.
+fn probers_not_known(status: &Status, demands: &Demands) -> Option<Unknown> {
+    let drain = status.drain.as_ref()?;
+    if drain.listening_ms < millis(MOST_BETWEEN) {
+        return Some(Unknown::Listening { for_ms: drain.listening_ms, overflown: drain.overflows > 0 });
+    }
+    let undecided: Vec<_> = status
+        .probers
+        .iter()
+        .filter(|prober| prober.is_undecided(drain.listening_ms))
+        .map(ProberRecord::who)
+        .collect();
+    if !undecided.is_empty() {
+        return Some(Unknown::Undecided(undecided));
+    }
+    let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
+    match demands.probers {
+        Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
+        _ => (probers == 0).then_some(Unknown::Nobody),
+    }
+}
+
+fn not_turned(status: &Status) -> String {
+    let verdict = status.verdict.map_or("not known", Verdict::title);
+    match status.verdict {
+        Some(Verdict::Ready) => "the node is Ready: nothing takes it out yet".to_owned(),
+        _ => format!("the node is {verdict}: {}", status.why()),
+    }
+}
+
+impl WaitingFor {
+    fn new(prober: &ProberRecord, turn: Turn, since_ms: u64, demands: &Demands) -> Self {
+        let heard = takes_out(prober.verdict) == (turn == Turn::Out) && prober.in_a_row_ms <= since_ms;
+        let had = if heard { prober.in_a_row } else { 0 };
+        let times = demands.times(turn).saturating_add(1);
+        let lately = match (prober.standing, prober.interval_ms) {
+            (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
+            (_, Some(interval)) => format!(", asks every {}", Age(interval.into())),
+            _ => String::new(),
+        };
+        let why = format!("told {had} of {times} times{lately}");
+        Self { prober: prober.who(), question: prober.question.clone(), why }
+    }
+}

@@ -1,0 +1,322 @@
+//! Waiting until all have been told: what is said on the way, and how it ends. No clock and no network: who waits brings each
+//! status and the time since it began, and shows what comes back.
+
+use super::asked::Standing;
+use super::drain_status::{WaitingFor, is_free};
+use super::record::ProberRecord;
+use super::told::{Demands, Told, Turn, Unknown, told};
+use crate::age::Age;
+use crate::status::Status;
+use std::collections::BTreeMap;
+use std::mem::discriminant;
+use std::time::Duration;
+
+/// The shortest default of the timeout.
+const AT_LEAST: Duration = Duration::from_mins(2);
+
+/// For how long an agent that has never answered is tried.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Every balancer has been told that the node is out.
+    Told,
+    /// And no session is left.
+    Released,
+    /// Every balancer has been told that the node is ready.
+    Ready,
+}
+
+impl Goal {
+    /// The word of `--for`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Told => "told",
+            Self::Released => "released",
+            Self::Ready => "ready",
+        }
+    }
+
+    fn turn(self) -> Turn {
+        match self {
+            Self::Told | Self::Released => Turn::Out,
+            Self::Ready => Turn::Ready,
+        }
+    }
+}
+
+/// How the waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// What was waited for has come.
+    Reached,
+    /// It has not come in time.
+    TimedOut,
+    /// Nobody can say whether it has come.
+    NotKnown,
+}
+
+impl Ended {
+    /// The exit code that says so.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Reached => 0,
+            Self::TimedOut => 1,
+            Self::NotKnown => 3,
+        }
+    }
+}
+
+/// What one look at the agent has brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What is new, each worth a line of a log.
+    pub lines: Vec<String>,
+    /// How things stand, in one line that may be written over the last one.
+    pub now: String,
+    /// Whether there is nothing more to wait for; the last line says why.
+    pub ended: Option<Ended>,
+}
+
+/// Waits for one node.
+#[derive(Debug)]
+pub struct Waiting {
+    goal: Goal,
+    demands: Demands,
+    timeout: Option<Duration>,
+    /// The longest interval at which somebody who is waited for has asked.
+    longest: Duration,
+    heard: bool,
+    probers: BTreeMap<(String, String), Reported>,
+    stands: Option<Stands>,
+    sessions: Option<u64>,
+    all_told: bool,
+}
+
+/// What was last reported of a prober.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reported {
+    WaitedFor,
+    Silent,
+    Told,
+    Gone,
+    NotDrainable,
+}
+
+/// How things stand as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stands {
+    Unreachable(String),
+    Unknown(Unknown),
+    NotYet { why: Option<String>, waiting_for: Vec<WaitingFor> },
+    Told { probers: usize },
+    SessionsLeft(u64),
+    SessionsNotKnown(String),
+    Reached { probers: usize },
+}
+
+impl Stands {
+    /// Whether this is news after that: numbers that only grow are none.
+    fn is_new_after(&self, before: Option<&Self>) -> bool {
+        match (self, before) {
+            (Self::Unknown(now), Some(Self::Unknown(before))) => discriminant(now) != discriminant(before),
+            (Self::NotYet { why: now, .. }, Some(Self::NotYet { why: before, .. })) => {
+                now.is_some() && before.is_none()
+            }
+            (now, Some(before)) => discriminant(now) != discriminant(before),
+            (_, None) => true,
+        }
+    }
+
+    fn is_not_known(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Unknown(_) | Self::SessionsNotKnown(_))
+    }
+}
+
+impl Waiting {
+    /// Begins to wait. Without a timeout it is two minutes, or as long as the slowest prober needs.
+    pub fn new(goal: Goal, demands: Demands, timeout: Option<Duration>) -> Self {
+        Self {
+            goal,
+            demands,
+            timeout,
+            longest: Duration::ZERO,
+            heard: false,
+            probers: BTreeMap::new(),
+            stands: None,
+            sessions: None,
+            all_told: false,
+        }
+    }
+
+    /// How long it waits.
+    pub fn timeout(&self) -> Duration {
+        let longest = self.longest.max(self.demands.interval.unwrap_or_default());
+        let needed = longest.saturating_mul(self.demands.times(self.goal.turn()).saturating_add(2));
+        self.timeout.unwrap_or(needed.max(AT_LEAST))
+    }
+
+    /// The agent has said this, or why it has not, so long after the waiting began.
+    pub fn step(&mut self, said: Result<&Status, &str>, elapsed: Duration) -> Progress {
+        let mut lines = Vec::new();
+        let stands = match said {
+            Ok(status) => {
+                self.heard = true;
+                self.note_intervals(status);
+                let stands = self.look(status);
+                self.report_probers(status, &stands, &mut lines);
+                stands
+            }
+            Err(error) => Stands::Unreachable(error.to_owned()),
+        };
+        if stands.is_new_after(self.stands.as_ref()) {
+            lines.extend(news(&stands));
+        }
+        let ended = self.end(&stands, elapsed);
+        if let Some(ended) = ended {
+            lines.push(self.last_line(ended, &stands, elapsed));
+        }
+        let now = self.in_one_line(&stands, elapsed);
+        self.stands = Some(stands);
+        Progress { lines, now, ended }
+    }
+
+    fn note_intervals(&mut self, status: &Status) {
+        let waited_for = status.probers.iter().filter(|prober| prober.is_waited_for());
+        let longest = waited_for.filter_map(|prober| prober.interval_ms).max().unwrap_or_default();
+        self.longest = self.longest.max(Duration::from_millis(longest));
+    }
+
+    fn look(&mut self, status: &Status) -> Stands {
+        self.sessions = status.sessions();
+        let told = told(status, self.goal.turn(), &self.demands);
+        self.all_told = told.is_yes() == Some(true);
+        match told {
+            Told::Unknown(unknown) => Stands::Unknown(unknown),
+            Told::NotYet { why, waiting_for } => Stands::NotYet { why, waiting_for },
+            Told::Yes { probers } if self.goal != Goal::Released => Stands::Reached { probers },
+            Told::Yes { probers } => match is_free(status) {
+                Ok(true) => Stands::Reached { probers },
+                Ok(false) => Stands::SessionsLeft(self.sessions.unwrap_or_default()),
+                // A count that is late may come.
+                Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
+                    Stands::Told { probers }
+                }
+                Err(why) => Stands::SessionsNotKnown(why),
+            },
+        }
+    }
+
+    /// A line for each prober of which there is something to say.
+    fn report_probers(&mut self, status: &Status, stands: &Stands, lines: &mut Vec<String>) {
+        let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
+        if matches!(stands, Stands::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)) {
+            return;
+        }
+        for prober in &status.probers {
+            let told = prober.has_been_told(self.goal.turn(), since_ms, &self.demands);
+            let now = match prober.standing {
+                Standing::Occasional => continue,
+                _ if !prober.drainable => Reported::NotDrainable,
+                Standing::Gone => Reported::Gone,
+                Standing::Regular | Standing::Silent if told => Reported::Told,
+                Standing::Silent => Reported::Silent,
+                Standing::Regular => Reported::WaitedFor,
+            };
+            let key = (prober.who(), prober.question.clone());
+            let before = self.probers.insert(key, now);
+            if before != Some(now) {
+                lines.push(line(prober, now));
+            }
+        }
+    }
+
+    fn end(&self, stands: &Stands, elapsed: Duration) -> Option<Ended> {
+        match stands {
+            Stands::Reached { .. } => Some(Ended::Reached),
+            Stands::SessionsNotKnown(_) => Some(Ended::NotKnown),
+            Stands::Unknown(unknown) if !unknown.may_pass() => Some(Ended::NotKnown),
+            Stands::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => Some(Ended::NotKnown),
+            _ if elapsed < self.timeout() => None,
+            stands if stands.is_not_known() => Some(Ended::NotKnown),
+            _ => Some(Ended::TimedOut),
+        }
+    }
+
+    fn last_line(&self, ended: Ended, stands: &Stands, elapsed: Duration) -> String {
+        let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
+        match (ended, stands) {
+            (Ended::Reached, Stands::Reached { probers }) if self.goal == Goal::Released => {
+                format!("released after {after}: {} told, no session left", balancers(*probers))
+            }
+            (Ended::Reached, Stands::Reached { probers }) => {
+                format!("{goal} after {after}: {}", balancers(*probers))
+            }
+            (Ended::NotKnown, stands) => {
+                let all_told = if self.all_told { "all told, but " } else { "" };
+                format!("{all_told}not known whether {goal}: {}", in_words(stands))
+            }
+            (_, stands) => format!("not {goal} after {after}: {}", in_words(stands)),
+        }
+    }
+
+    fn in_one_line(&self, stands: &Stands, elapsed: Duration) -> String {
+        let waited_for =
+            self.probers.values().filter(|state| !matches!(state, Reported::Gone | Reported::NotDrainable));
+        let told = waited_for.clone().filter(|state| **state == Reported::Told);
+        let (told, of) = (told.count(), waited_for.count());
+        let sessions = self.sessions.map_or(String::new(), |sessions| format!(", sessions {sessions}"));
+        let (after, timeout) = (Age(elapsed.as_millis()), Age(self.timeout().as_millis()));
+        format!("told {told}/{of}{sessions}, {after} of {timeout}: {}", in_words(stands))
+    }
+}
+
+/// What is new of a prober.
+fn line(prober: &ProberRecord, now: Reported) -> String {
+    let who = format!("{} {}", prober.who(), prober.question);
+    let every = prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
+    match now {
+        Reported::WaitedFor => format!("waiting  {who}{every}"),
+        Reported::Silent => format!("silent   {who}: nothing for {}{every}", Age(prober.last_ms.into())),
+        Reported::Told => format!("told     {who}: {} times in a row{every}", prober.in_a_row),
+        Reported::Gone => {
+            format!("gone     {who}: nothing for {}; not waited for", Age(prober.last_ms.into()))
+        }
+        Reported::NotDrainable => {
+            format!("ignored  {who}: no drain changes its answer; not waited for")
+        }
+    }
+}
+
+/// How things stand, if it is worth a line that is not the last.
+fn news(stands: &Stands) -> Option<String> {
+    match stands {
+        Stands::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
+        Stands::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
+        Stands::NotYet { why, .. } => why.clone(),
+        Stands::Told { probers } => Some(format!("all told: {}", balancers(*probers))),
+        Stands::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
+        Stands::SessionsNotKnown(_) | Stands::Reached { .. } => None,
+    }
+}
+
+fn in_words(stands: &Stands) -> String {
+    match stands {
+        Stands::Unreachable(error) => format!("no answer of the agent: {error}"),
+        Stands::Unknown(unknown) => unknown.to_string(),
+        Stands::NotYet { why, waiting_for } => {
+            let probers =
+                waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
+            why.iter().cloned().chain(probers).collect::<Vec<_>>().join("; ")
+        }
+        Stands::Told { .. } => "the sessions have not been counted lately".to_owned(),
+        Stands::SessionsLeft(left) => format!("{left} sessions are left"),
+        Stands::SessionsNotKnown(why) => why.clone(),
+        Stands::Reached { .. } => "all told".to_owned(),
+    }
+}
+
+fn balancers(probers: usize) -> String {
+    if probers == 1 { "the one balancer that asks".to_owned() } else { format!("{probers} balancers") }
+}

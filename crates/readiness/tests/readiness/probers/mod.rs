@@ -1,0 +1,6 @@
+//! Who has been told, told as stories: minutes pass as fast as they are counted.
+
+mod anything;
+mod told;
+mod waiting;
+mod world;

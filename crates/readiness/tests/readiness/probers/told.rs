@@ -1,0 +1,249 @@
+//! Whether all have been told.
+
+use super::world::{World, balancer};
+use nodegate_readiness::Verdict;
+use nodegate_readiness::probers::{Demands, Standing, Told, Turn, Unknown};
+use std::time::Duration;
+
+/// Two balancers, of which one has a server in another state.
+fn two() -> World {
+    let mut world = World::new([balancer(1, 2000), balancer(2, 1000)]);
+    world.pass_seconds(100);
+    world
+}
+
+fn not_known(world: &World) -> String {
+    let drain = world.status().drain.unwrap();
+    assert_eq!(drain.told, None);
+    drain.not_known.unwrap()
+}
+
+#[test]
+fn all_are_told_when_each_has_asked_once_more_than_it_takes() {
+    for every_ms in [200, 2000, 10_000] {
+        let mut world = World::new([balancer(1, every_ms), balancer(2, every_ms / 2)]);
+        world.pass_seconds(100);
+        assert_eq!(world.told(), Some(false), "nothing takes it out yet");
+        assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+        world.cordon(true);
+        let took = world.until_told(600_000).unwrap();
+        // Four questions: within three intervals and what was left of the first.
+        assert!(took > 3 * every_ms - 50 && took <= 4 * every_ms + 1000, "{every_ms}: {took}");
+        let drain = world.status().drain.unwrap();
+        assert_eq!((drain.released, drain.waiting_for.len()), (None, 0));
+        assert!(drain.released_not_known.unwrap().contains("--traffic-port"));
+        world.cordon(false);
+        assert_eq!(world.told(), Some(false));
+        assert_eq!(world.status().drain.unwrap().told_ready, Some(false));
+        world.pass(3 * every_ms + 50);
+        assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+    }
+}
+
+#[test]
+fn nothing_is_told_to_nobody() {
+    let mut world = World::new([]);
+    world.cordon(true);
+    world.pass_seconds(89);
+    assert!(not_known(&world).contains("has listened for 89 s of 90 s"));
+    world.pass_seconds(1);
+    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+}
+
+/// Envoy asks once a minute while it is idle, so at ninety seconds it may have asked once.
+#[test]
+fn a_slow_balancer_is_waited_for_from_its_first_question() {
+    let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
+    world.cordon(true);
+    world.pass_seconds(91);
+    assert!(not_known(&world).contains("not known yet whether these go on asking: 10.0.0.2"));
+    world.cordon(false);
+    world.pass_seconds(60);
+    assert_eq!(world.standing(1), Standing::Regular);
+    world.cordon(true);
+    let took = world.until_told(600_000).unwrap();
+    assert!((180_000..=241_000).contains(&took), "{took}");
+}
+
+#[test]
+fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass(3000);
+    world.stop(0);
+    world.pass_seconds(10);
+    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Silent));
+    let waiting_for = world.status().drain.unwrap().waiting_for;
+    assert_eq!(waiting_for.len(), 1);
+    assert_eq!(waiting_for[0].prober, "10.0.0.1");
+    assert!(waiting_for[0].why.starts_with("told 2 of 4 times, silent for"), "{}", waiting_for[0].why);
+    // Ten intervals and half a minute after its last question.
+    let took = world.until_told(100_000).unwrap();
+    assert!((36_000..=42_000).contains(&took), "{took}");
+    assert_eq!(world.standing(0), Standing::Gone);
+    world.stop(1);
+    world.pass_seconds(100);
+    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+}
+
+#[test]
+fn one_that_comes_back_is_told_anew() {
+    let mut world = two();
+    world.cordon(true);
+    world.until_told(60_000).unwrap();
+    world.stop(0);
+    world.pass_seconds(120);
+    assert_eq!((world.told(), world.standing(0)), (Some(true), Standing::Gone));
+    world.begin(0);
+    world.pass(1);
+    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Regular));
+    let took = world.until_told(60_000).unwrap();
+    assert!((5900..=6100).contains(&took), "{took}");
+}
+
+#[test]
+fn a_short_restart_breaks_no_row() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass(5000);
+    world.stop(0);
+    world.pass(6000);
+    world.begin(0);
+    world.pass(4000);
+    assert_eq!(world.told(), Some(true));
+}
+
+#[test]
+fn backends_that_name_themselves_are_told_one_by_one() {
+    const NAMES: [&str; 10] = ["a/n", "b/n", "c/n", "d/n", "e/n", "f/n", "g/n", "h/n", "i/n", "j/n"];
+    let backends = NAMES.map(|name| {
+        let mut prober = balancer(1, 2000);
+        prober.name = Some(name);
+        prober.next_ms = u64::from(name.as_bytes()[0] - b'a') * 200;
+        prober
+    });
+    let mut world = World::new(backends);
+    world.pass_seconds(100);
+    world.cordon(true);
+    let took = world.until_told(60_000).unwrap();
+    assert!((7000..=8000).contains(&took), "{took}");
+    let status = world.status();
+    assert_eq!((status.told_of(), status.sessions()), ((10, 10), Some(70)));
+    world.probers[3].next_ms += 1_000_000;
+    world.cordon(false);
+    world.cordon(true);
+    world.pass_seconds(20);
+    let waiting_for = world.status().drain.unwrap().waiting_for;
+    assert_eq!(waiting_for.iter().map(|one| one.prober.as_str()).collect::<Vec<_>>(), ["10.0.0.1 lb d/n"]);
+}
+
+#[test]
+fn behind_one_address_the_interval_must_be_said() {
+    // Two HAProxies, each every two seconds, which look like one that asks every second.
+    let mut both = balancer(1, 1000);
+    both.question = "/health?drain=503";
+    let mut world = World::new([both]);
+    world.pass_seconds(100);
+    world.cordon(true);
+    let began = world.now_ms;
+    let demands = Demands { interval: Some(Duration::from_secs(2)), ..Demands::default() };
+    assert!(world.until_told(60_000).unwrap() <= 4000, "it can't be seen that they are two");
+    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    world.pass(8000 - (world.now_ms - began) - 1);
+    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    world.pass(1);
+    assert_eq!(world.judge(Turn::Out, &demands), Told::Yes { probers: 1 });
+}
+
+#[test]
+fn a_stranger_who_asks_for_fun_is_not_waited_for() {
+    let mut world = two();
+    world.pass_seconds(100);
+    let mut stranger = balancer(9, 1000);
+    stranger.next_ms = world.now_ms;
+    stranger.until_ms = world.now_ms + 1000;
+    world.probers.push(stranger);
+    world.cordon(true);
+    world.pass_seconds(10);
+    assert_eq!((world.told(), world.standing(2)), (Some(true), Standing::Occasional));
+    assert_eq!(world.status().told_of(), (2, 2));
+}
+
+#[test]
+fn after_more_have_asked_than_can_be_remembered_nobody_knows() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass_seconds(10);
+    assert_eq!(world.told(), Some(true));
+    world.overflown_ms = Some(world.now_ms);
+    world.pass_seconds(89);
+    assert!(not_known(&world).contains("more have asked than can be remembered"));
+    world.pass_seconds(1);
+    assert_eq!(world.told(), Some(true));
+}
+
+/// The agent after it has seen nobody ask, and its node is cordoned.
+#[test]
+fn an_agent_that_is_replaced_must_listen_first() {
+    let mut world = World::new([balancer(1, 2000), balancer(2, 2000)]);
+    world.cordon(true);
+    world.pass_seconds(60);
+    assert!(not_known(&world).contains("has listened for"));
+    assert_eq!(world.verdict(), Some(Verdict::Draining));
+    assert_eq!(world.until_told(60_000), Some(30_000));
+}
+
+#[test]
+fn a_cache_that_goes_stale_tells_nothing() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass_seconds(3);
+    world.proof = false;
+    world.pass_seconds(20);
+    assert_eq!(world.verdict(), Some(Verdict::Ready), "it fails open");
+    assert!(not_known(&world).contains("stale"));
+    world.proof = true;
+    world.pass_seconds(1);
+    assert_eq!(world.verdict(), Some(Verdict::Draining));
+    assert_eq!(world.told(), Some(false), "what was told before the cache was stale is forgotten");
+    let took = world.until_told(60_000).unwrap();
+    assert!((6000..=8000).contains(&took), "{took}");
+}
+
+#[test]
+fn what_no_drain_can_change_is_not_waited_for() {
+    let mut asks_custom_conditions = balancer(3, 1000);
+    asks_custom_conditions.question = "/health?check=custom_conditions";
+    asks_custom_conditions.drainable = false;
+    let mut world = World::new([balancer(1, 2000), asks_custom_conditions]);
+    world.pass_seconds(100);
+    world.cordon(true);
+    world.until_told(10_000).unwrap();
+    let status = world.status();
+    assert_eq!(status.told_of(), (1, 1));
+    assert_eq!(status.probers[1].told, None);
+    world.stop(0);
+    world.pass_seconds(60);
+    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+}
+
+#[test]
+fn there_must_be_as_many_as_are_demanded() {
+    let mut world = two();
+    world.cordon(true);
+    world.pass_seconds(10);
+    let judge = |wanted| world.judge(Turn::Out, &Demands { probers: Some(wanted), ..Demands::default() });
+    assert_eq!(judge(2), Told::Yes { probers: 2 });
+    assert_eq!(judge(3), Told::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
+}
+
+#[test]
+fn more_answers_may_be_demanded() {
+    let mut world = two();
+    world.cordon(true);
+    let demands = Demands { fall: 10, ..Demands::default() };
+    world.pass_seconds(19);
+    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { .. }));
+    world.pass_seconds(3);
+    assert_eq!(world.judge(Turn::Out, &demands), Told::Yes { probers: 2 });
+}

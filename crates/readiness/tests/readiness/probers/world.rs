@@ -1,0 +1,195 @@
+//! A node, those who ask for it, and a clock that is a number.
+
+use crate::board::{Story, node};
+use nodegate_readiness::probers::{
+    Asked, Demands, DrainStatus, Given, HaproxyReport, ProberRecord, Standing, Told, Traffic, Turn, told,
+};
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{Moment, Reply, Verdict};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, SystemTime};
+
+const WALL: SystemTime = SystemTime::UNIX_EPOCH;
+
+/// Somebody who asks.
+pub(crate) struct Prober {
+    pub(crate) number: u8,
+    pub(crate) every_ms: u64,
+    pub(crate) next_ms: u64,
+    pub(crate) until_ms: u64,
+    pub(crate) question: &'static str,
+    pub(crate) drainable: bool,
+    pub(crate) name: Option<&'static str>,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// A balancer that begins to ask at the beginning, and never stops.
+pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
+    Prober {
+        number,
+        every_ms,
+        next_ms: u64::from(number) * 37 % every_ms,
+        until_ms: u64::MAX,
+        question: "/health",
+        drainable: true,
+        name: None,
+        asked: None,
+    }
+}
+
+/// An agent on a node, and the time.
+pub(crate) struct World {
+    story: Story,
+    pub(crate) probers: Vec<Prober>,
+    pub(crate) now_ms: u64,
+    /// When the agent last could not remember somebody.
+    pub(crate) overflown_ms: Option<u64>,
+    pub(crate) traffic: Option<Traffic>,
+    /// Whether the API server is heard.
+    pub(crate) proof: bool,
+}
+
+impl World {
+    /// A ready node, whose agent begins to listen now.
+    pub(crate) fn new(probers: impl IntoIterator<Item = Prober>) -> Self {
+        Self {
+            story: Story::ready(),
+            probers: probers.into_iter().collect(),
+            // A board has never heard of the very first moment.
+            now_ms: 1,
+            overflown_ms: None,
+            traffic: None,
+            proof: true,
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_start(Duration::from_millis(self.now_ms))
+    }
+
+    /// Cordons the node, or takes that back.
+    pub(crate) fn cordon(&self, unschedulable: bool) {
+        self.story.board.set_node(node(unschedulable), self.now(), WALL);
+    }
+
+    /// Lets time pass, with all that is asked in it.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        let until = self.now_ms + ms;
+        loop {
+            let next = self.probers.iter().map(|prober| prober.next_ms).min().unwrap_or(u64::MAX);
+            // The API server is heard, and the timers of the agent run.
+            let beat = self.now_ms - self.now_ms % 1000 + 1000;
+            self.now_ms = next.max(self.now_ms).min(beat).min(until);
+            if self.now_ms == beat {
+                if self.proof {
+                    self.story.board.prove(self.now());
+                }
+                self.story.board.tick(self.now(), WALL);
+            }
+            self.ask();
+            if self.now_ms >= until {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn pass_seconds(&mut self, seconds: u64) {
+        self.pass(seconds * 1000);
+    }
+
+    /// All ask whose time has come.
+    fn ask(&mut self) {
+        let (now, turned) = (self.now(), self.story.board.turned());
+        for n in 0..self.probers.len() {
+            if self.probers[n].next_ms > self.now_ms {
+                continue;
+            }
+            let reply = self.answer(n);
+            let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
+            let prober = &mut self.probers[n];
+            prober.asked = Some(match prober.asked {
+                None => Asked::first(given, now),
+                Some(asked) => asked.again(given, turned, now),
+            });
+            prober.next_ms += prober.every_ms;
+            if prober.next_ms > prober.until_ms {
+                prober.next_ms = u64::MAX;
+            }
+        }
+    }
+
+    fn answer(&self, n: usize) -> Reply {
+        let query = self.probers[n].question.split_once('?').map_or("", |(_, query)| query);
+        let now = self.now();
+        match self.story.board.lookup(query, now) {
+            nodegate_readiness::Lookup::Hit(reply) => reply,
+            nodegate_readiness::Lookup::Miss(parsed) => self.story.board.answer(query, &parsed, now),
+            nodegate_readiness::Lookup::Bad(bad) => panic!("{bad}"),
+        }
+    }
+
+    fn record(&self, prober: &Prober) -> Option<ProberRecord> {
+        let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, prober.number));
+        let question = prober.question.to_owned();
+        let mut record =
+            ProberRecord::new(address, question, prober.drainable, prober.asked.as_ref()?, self.now());
+        record.haproxy = prober.name.map(|name| HaproxyReport {
+            node: "lb".to_owned(),
+            server: name.to_owned(),
+            state: None,
+            sessions: Some(7),
+        });
+        Some(record)
+    }
+
+    /// What the agent says.
+    pub(crate) fn status(&self) -> Status {
+        let now = self.now();
+        let records = self.probers.iter().filter_map(|prober| self.record(prober)).collect();
+        let opened = self.story.board.opened().unwrap();
+        let overflown = self.overflown_ms.map(|ms| Moment::from_start(Duration::from_millis(ms)));
+        let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
+        let since = now.since(self.story.board.turned());
+        let overflows = u64::from(overflown.is_some());
+        let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone());
+        let status = Status::read(&self.story.board, "1.2.3", now).with_probers(records, drain);
+        // It says the same on the other side of a wire.
+        serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
+    }
+
+    pub(crate) fn told(&self) -> Option<bool> {
+        self.status().drain.unwrap().told
+    }
+
+    pub(crate) fn judge(&self, turn: Turn, demands: &Demands) -> Told {
+        told(&self.status(), turn, demands)
+    }
+
+    /// Lets time pass until all are told, and gives the time that this took.
+    pub(crate) fn until_told(&mut self, at_most_ms: u64) -> Option<u64> {
+        let began = self.now_ms;
+        while self.now_ms - began < at_most_ms {
+            if self.told() == Some(true) {
+                return Some(self.now_ms - began);
+            }
+            self.pass(50);
+        }
+        None
+    }
+
+    pub(crate) fn standing(&self, n: usize) -> Standing {
+        self.probers[n].asked.unwrap().standing(self.now())
+    }
+
+    pub(crate) fn stop(&mut self, n: usize) {
+        self.probers[n].next_ms = u64::MAX;
+    }
+
+    pub(crate) fn begin(&mut self, n: usize) {
+        self.probers[n].next_ms = self.now_ms;
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.status().verdict
+    }
+}
