@@ -207,7 +207,6 @@ pub(crate) const ROWS: &[Row] = &[
             (Event::Cordon, ROUTE_GOES),
             (Event::Drain, ROUTE_GOES),
             (Event::NotReady, ROUTE_GOES),
-            (Event::ApiOutage, ROUTE_GOES),
             (Event::AgentKilled, ROUTE_GOES),
             (Event::MassCordon, ROUTE_GOES),
             (Event::LostProbe, ROUTE_GOES),

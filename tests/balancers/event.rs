@@ -41,6 +41,11 @@ impl Event {
         Self::LostProbe,
     ];
 
+    /// Whether the node must get nothing new.
+    pub(crate) fn must_leave(self) -> bool {
+        matches!(self, Self::Cordon | Self::Drain | Self::NotReady)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cordon => "cordon",

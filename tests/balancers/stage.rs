@@ -90,9 +90,10 @@ impl Stage {
         let kept = held.works();
         event.undo(node, self);
         self.wait_for_traffic();
+        let failures = failures(&self.traffic, begun);
         Outcome {
-            requests: served(&self.traffic, begun).values().sum(),
-            failures: failures(&self.traffic, begun),
+            requests: served(&self.traffic, begun).values().sum::<u64>() + failures.len() as u64,
+            failures,
             left_after,
             back,
             kept,

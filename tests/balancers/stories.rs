@@ -12,9 +12,9 @@ use std::time::Duration;
 /// The promise: whatever happens, no client notices, and an outage of the API empties no pool. What broke it.
 fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     let must_stay = matches!(event, Event::ApiOutage | Event::Rollout);
-    let must_leave = matches!(event, Event::Cordon | Event::Drain | Event::NotReady);
     let left = outcome.left_after.is_some();
-    let held = outcome.failures.is_empty() && outcome.kept && !(must_stay && left) && !(must_leave && !left);
+    let held =
+        outcome.failures.is_empty() && outcome.kept && !(must_stay && left) && !(event.must_leave() && !left);
     let what = format!("{}, {}: {outcome:?}", row.title(), event.name());
     (!held && row.reason(event).is_none()).then_some(what)
 }

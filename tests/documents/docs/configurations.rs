@@ -68,7 +68,8 @@ fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
     } else {
         let shown = lines(&block.body);
         let stands = tried.iter().any(|file| file.contains(&shown));
-        (!stands).then_some("stands in no file that is tried, and does not say by what test or from where it is")
+        (!stands)
+            .then_some("stands in no file that is tried, and does not say by what test or from where it is")
     };
     why.map(|why| format!("{}:{}: this block {why}", page.path, block.line))
 }
@@ -80,7 +81,8 @@ fn kustomize(text: &str) -> bool {
     let here = format!("{up}{}/", pages::root().trim_start_matches('/'));
     let text = text.replace(PUBLISHED, &here).replace(RELEASE, "");
     fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
-    let built = Command::new("kubectl").arg("kustomize").arg(directory.path()).output().expect("kubectl runs");
+    let built =
+        Command::new("kubectl").arg("kustomize").arg(directory.path()).output().expect("kubectl runs");
     println!("{}", String::from_utf8_lossy(&built.stderr));
     built.status.success()
 }
