@@ -165,3 +165,14 @@ fn what_an_operator_sets_by_hand_lasts_until_the_agents_next_word() {
     story.haproxy.command(&format!("enable agent nodes/{NODE}")).unwrap();
     story.is_ready();
 }
+
+/// An agent that is taken away after it has said `down` leaves the server down: the documented way out.
+#[test]
+fn a_server_whose_agent_is_gone_for_good_is_raised_by_hand() {
+    let mut story = Story::begin();
+    story.set_ready("False", "KubeletNotReady");
+    story.is_down();
+    story.nodes.agents[0] = None;
+    story.haproxy.command(&format!("set server nodes/{NODE} agent up")).unwrap();
+    story.is_ready();
+}

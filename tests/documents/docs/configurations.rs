@@ -63,7 +63,7 @@ fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
     } else if let Some(test) = block.note.strip_prefix("tried-by:") {
         let there = Path::new(pages::root()).join(test.trim()).is_file();
         (!there).then_some("names a test that there is not")
-    } else if block.body.contains("resources:") {
+    } else if block.body.lines().any(|line| line.starts_with("resources:")) {
         (!kustomize(&block.body)).then_some("is refused by kubectl kustomize")
     } else {
         let shown = lines(&block.body);
