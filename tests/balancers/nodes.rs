@@ -13,8 +13,8 @@ const STALE_AFTER: &str = "--stale-after=4s";
 /// Requests on each node before a story counts as begun.
 const WARM: u64 = 10;
 
-/// How many stories are told at once: each has some fifteen processes and threads, and tells of times.
-static TURNS: Turns = Turns::new(2);
+/// How many stories are told at once: each has some fifteen processes and threads, and mostly waits.
+static TURNS: Turns = Turns::new(4);
 
 /// The nodes without a balancer.
 pub(crate) struct Nodes {
