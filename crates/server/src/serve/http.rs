@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -86,6 +86,7 @@ fn ended(connection: http1::Connection<Stream, RequestHandler>, result: hyper::R
 pub(super) struct RequestHandler {
     pub(super) app: Arc<App>,
     pub(super) activity: Arc<Activity>,
+    pub(super) peer: IpAddr,
     pub(super) metrics_moved_to: Option<SocketAddr>,
 }
 
@@ -101,7 +102,7 @@ impl Service<Request<Incoming>> for RequestHandler {
         if body_left || self.app.is_closing() || asks_to_close(&request) {
             self.activity.end_after_answer();
         }
-        match self.app.respond_on(request, now, self.metrics_moved_to) {
+        match self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to) {
             Either::Left(response) => {
                 self.activity.end(now, body_left);
                 Either::Left(response)

@@ -5,8 +5,9 @@ use super::connections::{ConnectionSlot, Connections};
 use super::http::{self, RequestHandler};
 use super::stream::Stream;
 use crate::answer::App;
+use crate::probers::MOST_OF_AGENT_SEND;
 use hyper::server::conn::http1;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 pub(crate) enum Protocol {
@@ -25,7 +26,13 @@ impl Protocol {
     }
 
     /// Begins to answer on a connection, and ends it if all can be done at once.
-    pub(super) fn start(&self, app: &Arc<App>, connections: &Arc<Connections>, socket: TcpStream) {
+    pub(super) fn start(
+        &self,
+        app: &Arc<App>,
+        connections: &Arc<Connections>,
+        socket: TcpStream,
+        peer: IpAddr,
+    ) {
         connections.begun();
         let activity = Arc::new(Activity::new(app.now()));
         let stream = Stream::new(socket, Arc::clone(&activity));
@@ -35,6 +42,7 @@ impl Protocol {
                 let handler = RequestHandler {
                     app,
                     activity: Arc::clone(&activity),
+                    peer,
                     metrics_moved_to: *metrics_moved_to,
                 };
                 match http::answer_at_once(http.serve_connection(stream, handler)) {
@@ -44,18 +52,23 @@ impl Protocol {
             }
             Self::AgentCheck => {
                 activity.end_after_answer();
-                connections.keep(activity, |slot| answer_agent_check(app, stream, slot));
+                connections.keep(activity, |slot| answer_agent_check(app, stream, peer, slot));
             }
         }
     }
 }
 
 /// It counts as owing a request throughout, so the sweep bounds it.
-async fn answer_agent_check(app: Arc<App>, mut stream: Stream, slot: ConnectionSlot) {
-    let line = app.agent_check_line().await;
+async fn answer_agent_check(app: Arc<App>, mut stream: Stream, peer: IpAddr, slot: ConnectionSlot) {
+    let answer = app.agent_check().await;
     // A client that is gone needs no answer.
-    if stream.send_all(line.as_bytes()).await.is_ok() {
-        stream.close().await;
+    if stream.send_all(answer.line.as_bytes()).await.is_ok() {
+        let may_be_closed = stream.finish();
+        let sent = stream.hear(MOST_OF_AGENT_SEND).await;
+        app.note_agent_check(peer, &sent, &answer);
+        if !may_be_closed {
+            stream.linger().await;
+        }
     }
     drop(slot);
 }

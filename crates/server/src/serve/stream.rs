@@ -65,6 +65,14 @@ impl Stream {
         self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request()
     }
 
+    /// What has been sent without being read, its first `most` bytes; nothing if the end comes instead. A client that has
+    /// reset the connection by now is heard, too: the kernel gives what came before.
+    pub(super) async fn hear(&mut self, most: usize) -> Vec<u8> {
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        let begin = |bytes: &[u8]| bytes.get(..most).unwrap_or(bytes).to_vec();
+        poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk, begin)).await.unwrap_or_default()
+    }
+
     /// Lets the answer arrive. How long that may take is bounded by the sweep.
     pub(super) async fn linger(mut self) {
         let mut discarded = 0;
