@@ -4,5 +4,5 @@ mod checks;
 mod commands;
 mod configurations;
 mod links;
-mod pages;
+pub(crate) mod pages;
 mod settings;
