@@ -2,6 +2,7 @@
 //!
 //! - a block that stands, line by line, in a file of [`TRIED`]: those are what the tests run;
 //! - a kustomization, which is built here;
+//! - values of the chart, which `tests/documents/chart` renders;
 //! - ```` ```text tried-by: tests/… ````: a test that runs the same;
 //! - ```` ```text not-tried: https://… ````: the source, and the section says "not tried", which a reader sees.
 
@@ -24,8 +25,9 @@ const PUBLISHED: &str = "https://github.com/nodegate/nodegate//";
 const RELEASE: &str = "?ref=v0.1.0";
 
 fn is_configuration(page: &Page, block: &Block) -> bool {
+    let of_chart = block.body.lines().any(|line| line.starts_with("settings:"));
     let unnamed = block.language.is_empty() || block.language == "text";
-    LANGUAGES.contains(&block.language.as_str()) || (page.path == COOKBOOK && unnamed)
+    (LANGUAGES.contains(&block.language.as_str()) && !of_chart) || (page.path == COOKBOOK && unnamed)
 }
 
 fn files(directory: &Path, found: &mut Vec<String>) {
