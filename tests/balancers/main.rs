@@ -18,6 +18,7 @@ mod balancer;
 mod bgp;
 mod caddy;
 mod configurations;
+mod drains;
 mod envoy;
 mod event;
 mod haproxy;
