@@ -1,4 +1,4 @@
-//! Debian's Apache httpd with mod_proxy_hcheck.
+//! Debian's Apache httpd with `mod_proxy_hcheck`.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;

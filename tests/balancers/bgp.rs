@@ -1,4 +1,4 @@
-//! Debian's ExaBGP on each node, and BIRD on the router: a node that is ready is one of several next hops.
+//! Debian's `ExaBGP` on each node, and BIRD on the router: a node that is ready is one of several next hops.
 
 use crate::balancer::{Balancer, Row};
 use crate::lan::Lan;

@@ -62,7 +62,7 @@ fn render(cells: &Cells) -> String {
     let bars = bars(cells);
     let height = TOP + bars.len() * LINE + 14;
     let mut text = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" aria-label="Seconds from a cordon to the last new connection on the node, by balancer">
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" aria-label="Seconds from a cordon to the last new connection on the node, by balancer">
 <style>
 text {{ font: 14px system-ui, sans-serif; fill: #24292f }}
 .title {{ font-weight: 600 }}
@@ -73,7 +73,7 @@ text {{ font: 14px system-ui, sans-serif; fill: #24292f }}
 </style>
 <text class="title" x="10" y="22">From kubectl cordon to the last new connection on the node</text>
 <text x="10" y="42">dark: the middle of five times; light: the longest</text>
-"##
+"#
     );
     bars.iter().enumerate().for_each(|(number, known)| bar(&mut text, number, known));
     text + "</svg>\n"

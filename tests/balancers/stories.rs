@@ -15,7 +15,7 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     let must_stay = matches!(event, Event::ApiOutage | Event::Rollout);
     let left = outcome.left_after.is_some();
     let held =
-        outcome.failures.is_empty() && outcome.kept && !(must_stay && left) && !(event.must_leave() && !left);
+        outcome.failures.is_empty() && outcome.kept && !(must_stay && left) && (left || !event.must_leave());
     let what = format!("{}, {}: {outcome:?}", row.title(), event.name());
     (!held && row.reason(event).is_none()).then_some(what)
 }

@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::picture;
 use crate::stage::Outcome;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::time::Duration;
 
@@ -92,7 +92,11 @@ impl Notes {
     }
 
     fn text(&self) -> String {
-        (1..).zip(&self.0).map(|(number, note)| format!("\n({number}) {note}.\n")).collect()
+        let mut text = String::new();
+        for (number, note) in (1..).zip(&self.0) {
+            let _ = write!(text, "\n({number}) {note}.\n");
+        }
+        text
     }
 }
 
@@ -104,7 +108,7 @@ pub(crate) fn render(cells: &Cells) -> String {
             let mark = notes.mark(&cell, row, event);
             cell + &mark
         };
-        text += &format!("| {} | {} |\n", row.title(), Event::ALL.map(cell).join(" | "));
+        let _ = writeln!(text, "| {} | {} |", row.title(), Event::ALL.map(cell).join(" | "));
     }
     text + &notes.text()
 }
