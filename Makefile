@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ rtnl-test: tools ## The kernel's lock on all interfaces held for a minute: one t
 
 lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
 	@cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
+
+drains: tools ## A hundred drains under traffic behind one HAProxy, and behind two with keepalived, as a table (twenty minutes; DRAINS=5)
+	@cargo build --quiet --locked --bin nodegate
+	@DRAINS="$(DRAINS)" cargo test --quiet --locked --test balancers -- --ignored --exact drains::table --nocapture
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"

@@ -14,6 +14,7 @@
 mod agent_check;
 mod backend;
 mod configurations;
+mod drains;
 mod envoy;
 mod event;
 mod haproxy_pair;
