@@ -7,7 +7,7 @@ SHELL := /bin/bash
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Three agents on a simulated Kubernetes API; flips shown live (ARGS=--tour plays a scripted minute, ARGS=--haproxy adds a balancer)
+demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API; flips and drains live (ARGS=--tour plays a script, ARGS=--haproxy installs a HAProxy)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
 	@cargo build --bin nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)

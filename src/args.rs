@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, Policy, ServiceName};
-use nodegate_server::{AllowFrom, Limits};
+use nodegate_server::{Limits, Networks};
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     /// 10.0.0.0/24,192.168.1.7; empty means everybody. Connections of others are closed before a byte is read. Those from
     /// the node itself are always answered: the kubelet's probes come from there
     #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
-    pub(crate) allow_from: Option<AllowFrom>,
+    pub(crate) allow_from: Option<Networks>,
 
     /// A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the
     /// page); it answers all other paths, too. --allow-from does not apply to it

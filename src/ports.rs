@@ -1,6 +1,6 @@
 //! The ports that nodegate answers on.
 
-use nodegate_server::{AllowFrom, App, BindError, Limits, Listener, ServeError, ServeOptions, bind};
+use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, bind};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ pub(crate) struct PortSettings {
     pub(crate) listen_port: u16,
     /// `None` if no agent-check is to be answered.
     pub(crate) agent_port: Option<NonZeroU16>,
-    pub(crate) allow_from: AllowFrom,
+    pub(crate) allow_from: Networks,
     /// `None` if the HTTP port answers everything.
     pub(crate) metrics_addr: Option<SocketAddr>,
     pub(crate) max_connections: usize,
@@ -129,7 +129,7 @@ mod tests {
                 listen_address: Some(Ipv4Addr::LOCALHOST.into()),
                 listen_port: http.port(),
                 agent_port: NonZeroU16::new(agent),
-                allow_from: AllowFrom::EVERYBODY,
+                allow_from: Networks::EVERYBODY,
                 metrics_addr,
                 max_connections: 1,
                 shutdown_grace: Duration::ZERO,

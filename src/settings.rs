@@ -6,7 +6,7 @@ use crate::ports::PortSettings;
 use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
-use nodegate_server::AllowFrom;
+use nodegate_server::Networks;
 use nodegate_settings::Mistakes;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
@@ -99,7 +99,7 @@ fn ports(args: &Args, wrong: &mut Mistakes) -> PortSettings {
             .filter(|address| *address != IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         listen_port: args.listen_port,
         agent_port,
-        allow_from: args.allow_from.clone().unwrap_or(AllowFrom::EVERYBODY),
+        allow_from: args.allow_from.clone().unwrap_or(Networks::EVERYBODY),
         metrics_addr: args.metrics_addr,
         max_connections: args.max_connections,
         shutdown_grace: args.shutdown_grace,

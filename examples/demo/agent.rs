@@ -72,6 +72,11 @@ impl Launcher {
         Ok(Self { binary, with_setpriv: tried.is_ok_and(|status| status.success()) })
     }
 
+    /// Where the programs are that were built.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        self.binary.parent().map(Path::to_owned)
+    }
+
     /// A program that does not outlive the thread that starts it, where util-linux is there to arrange it.
     pub(crate) fn command(&self, program: &Path) -> Command {
         if !self.with_setpriv {
@@ -86,7 +91,7 @@ impl Launcher {
     pub(crate) fn start(&self, node: DemoNode, kubeconfig: &Path, args: &[&str]) -> io::Result<Agent> {
         let mut command = self.command(&self.binary);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let address = node.address();
+        let address = node.agent();
         let mut child = command
             .args(args)
             // Nothing of the caller's environment may set up the agent, above all no other cluster's credentials.
@@ -95,7 +100,7 @@ impl Launcher {
             .env("NODE_NAME", node.name)
             .env("KUBECONFIG", kubeconfig)
             .env("LISTEN_PORT", address.port().to_string())
-            .env("NODEGATE_AGENT_PORT", node.agent_port().to_string())
+            .env("NODEGATE_AGENT_PORT", node.agent_check().port().to_string())
             .env("NODEGATE_LISTEN_ADDRESS", address.ip().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

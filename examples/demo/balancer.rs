@@ -1,10 +1,9 @@
-//! What `--haproxy` adds: the services, the balancer, the clients, and a line a second that shows them.
+//! What HAProxy adds: the balancers, their clients, and a line a second that shows them.
 
 use crate::agent::Launcher;
-use crate::haproxy::{self, Haproxy};
-use crate::node::DemoNode;
+use crate::haproxy::{self, Haproxy, Server};
+use crate::node::Network;
 use crate::screen::Screen;
-use crate::service::Services;
 use crate::traffic::{Counts, Tally, Traffic};
 use std::collections::HashMap;
 use std::io;
@@ -16,52 +15,66 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) struct Balancer {
-    _services: Services,
-    haproxy: Haproxy,
+    haproxies: [Haproxy; 2],
     traffic: Traffic,
     view: AbortHandle,
 }
 
 impl Balancer {
-    pub(crate) async fn start(nodes: &[DemoNode], dir: &Path, screen: &Screen) -> io::Result<Self> {
-        let services = Services::start(nodes).await?;
-        let haproxy = Haproxy::start(&Launcher::find()?, nodes, dir).await?;
-        let traffic = Traffic::start(haproxy::address(nodes));
+    pub(crate) async fn start(network: Network, dir: &Path, screen: &Screen) -> io::Result<Self> {
+        let haproxies = Haproxy::start_both(&Launcher::find()?, network, dir).await?;
+        let traffic = Traffic::start(&haproxy::addresses(network));
         let view = View {
-            nodes: nodes.iter().map(|node| node.name).collect(),
-            socket: haproxy.socket(),
+            nodes: network.nodes().map(|node| node.name),
+            sockets: haproxies.iter().map(Haproxy::socket).collect(),
             tally: traffic.tally.clone(),
             screen: screen.clone(),
         };
-        Ok(Self { _services: services, haproxy, traffic, view: spawn(view.run()).abort_handle() })
+        Ok(Self { haproxies, traffic, view: spawn(view.run()).abort_handle() })
     }
 
-    /// Waits for `HAProxy` to end, which nobody has asked for.
+    /// What came of the requests so far; it goes on counting.
+    pub(crate) fn tally(&self) -> Tally {
+        self.traffic.tally.clone()
+    }
+
+    /// Waits for a `HAProxy` to end, which nobody has asked for.
     pub(crate) async fn death(&mut self) -> String {
-        match self.haproxy.death().await {
+        let [first, second] = &mut self.haproxies;
+        let death = tokio::select! {
+            death = first.death() => death,
+            death = second.death() => death,
+        };
+        match death {
             Ok(status) => format!("HAProxy died: {status}"),
             Err(error) => format!("HAProxy is lost: {error}"),
         }
     }
 
-    /// Ends it all, and says what came of the requests: whether none of them failed.
+    /// Ends it all, and says what came of the requests: whether none of them was lost.
     pub(crate) async fn stop(self, screen: &Screen) -> bool {
         self.view.abort();
         let counts = self.traffic.stop().await;
-        self.haproxy.stop().await;
+        for haproxy in self.haproxies {
+            haproxy.stop().await;
+        }
         screen.line("");
-        let failure = counts.last_failure.map(|failure| format!(", the last: {failure}")).unwrap_or_default();
-        let total = counts.served.values().sum::<u64>() + counts.failed;
-        let text = format!("{total} requests through HAProxy, {} failed{failure}", counts.failed);
-        screen.line(format!("{} {}", screen.mark(counts.failed == 0), screen.bold(text)));
-        counts.failed == 0
+        let failure = counts.last_failure.as_ref().map(|failure| format!(", the last: {failure}"));
+        let text = format!(
+            "{} requests through HAProxy, {} lost{}",
+            counts.total(),
+            counts.lost,
+            failure.unwrap_or_default()
+        );
+        screen.line(format!("{} {}", screen.mark(counts.lost == 0), screen.bold(text)));
+        counts.lost == 0
     }
 }
 
-/// Shows what each node gets, as `HAProxy` sees the nodes.
+/// Shows what each node gets, as the `HAProxy`s see the nodes.
 struct View {
-    nodes: Vec<&'static str>,
-    socket: PathBuf,
+    nodes: [&'static str; 3],
+    sockets: Vec<PathBuf>,
     tally: Tally,
     screen: Screen,
 }
@@ -73,21 +86,38 @@ impl View {
         let (mut before, mut shown) = (Counts::default(), Instant::now());
         loop {
             ticks.tick().await;
-            let states = haproxy::states(&self.socket).await.unwrap_or_default();
+            let servers = self.servers().await;
             let (now, at) = (self.tally.read(), Instant::now());
-            self.show(&before, &now, at - shown, &states);
+            self.show(&before, &now, at - shown, &servers);
             (before, shown) = (now, at);
         }
     }
 
-    fn show(&self, before: &Counts, now: &Counts, time: Duration, states: &HashMap<String, String>) {
+    /// All sessions together; the words of both where they differ.
+    async fn servers(&self) -> HashMap<String, Server> {
+        let mut all: HashMap<String, Server> = HashMap::new();
+        for socket in &self.sockets {
+            for (name, server) in haproxy::servers(socket).await.unwrap_or_default() {
+                let sum = all.entry(name).or_default();
+                sum.sessions += server.sessions;
+                if sum.state.is_empty() {
+                    sum.state = server.state;
+                } else if sum.state != server.state {
+                    sum.state = format!("{}|{}", sum.state, server.state);
+                }
+            }
+        }
+        all
+    }
+
+    fn show(&self, before: &Counts, now: &Counts, time: Duration, servers: &HashMap<String, Server>) {
         let node = |node: &&str| {
             #[expect(clippy::cast_precision_loss, reason = "some hundred requests")]
             let rate = (now.of(node) - before.of(node)) as f64 / time.as_secs_f64();
-            let state = states.get(*node).map_or("?", String::as_str);
-            self.screen.share(node, rate, state)
+            let server = servers.get(*node).cloned().unwrap_or_default();
+            self.screen.share(node, rate, &server.state, server.sessions)
         };
         let nodes = self.nodes.iter().map(node).collect::<Vec<_>>().join("  ");
-        self.screen.traffic(&nodes, now.failed, now.total());
+        self.screen.traffic(&nodes, now.lost, now.total());
     }
 }

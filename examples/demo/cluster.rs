@@ -2,7 +2,8 @@
 
 use crate::changes::Changes;
 use crate::node::DemoNode;
-use nodegate_kube_sim::Sim;
+use crate::objects;
+use nodegate_kube_sim::{PodProgram, Sim};
 use nodegate_testbed::cluster::agent_rules;
 use std::error::Error;
 use std::io;
@@ -23,13 +24,18 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start(nodes: &[DemoNode], tour: bool) -> Result<Self, Box<dyn Error>> {
+    pub(crate) async fn start(
+        nodes: &[DemoNode],
+        pods: PodProgram,
+        tour: bool,
+    ) -> Result<Self, Box<dyn Error>> {
         let names: Vec<_> = nodes.iter().map(|node| node.name).collect();
-        let mut builder = Sim::builder().tls(true).nodes(&names).kubelets(true);
+        let mut builder = Sim::builder().tls(true).nodes(&names).kubelets(true).pods(pods);
         if tour {
             builder = builder.lease_interval(TOUR_LEASE_INTERVAL);
         }
         let sim = builder.start().await?;
+        objects::make(&sim, nodes).map_err(|status| status.message.clone())?;
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
         let cluster = Self { changes: Changes::follow(sim.clone(), names)?, sim, dir };

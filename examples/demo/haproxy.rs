@@ -1,13 +1,13 @@
-//! A real `HAProxy` in front of the nodes, set up as docs/load-balancers.md says, but for the addresses.
+//! Two real `HAProxy`s in front of the nodes, set up as docs/load-balancers.md says, but for the addresses.
 
 use crate::agent::Launcher;
-use crate::node::DemoNode;
+use crate::node::{DemoNode, Network};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -15,25 +15,43 @@ use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
+const PORT: u16 = 8080;
 /// Starting takes a few milliseconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// Behind the ports of the last agent.
-const PORT_OFFSET: u16 = 30;
 
 pub(crate) struct Haproxy {
     child: Child,
     socket: PathBuf,
 }
 
-/// Where clients connect.
-pub(crate) fn address(nodes: &[DemoNode]) -> SocketAddr {
-    let port = nodes.first().map_or(0, |node| node.port + PORT_OFFSET);
-    (Ipv4Addr::LOCALHOST, port).into()
+/// What one thinks of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    /// The word on the status page.
+    pub(crate) state: String,
+    pub(crate) sessions: u64,
 }
 
-/// The documented configuration with the demo's addresses.
-fn configuration(nodes: &[DemoNode], dir: &Path) -> String {
+/// Where clients connect: each of the two has an address, as with DNS or ECMP in front.
+pub(crate) fn addresses(network: Network) -> [SocketAddr; 2] {
+    network.balancers().map(|address| (address, PORT).into())
+}
+
+/// Debian keeps it out of a user's path.
+fn path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/sbin:/usr/local/sbin")
+}
+
+/// Whether there is one.
+pub(crate) fn is_installed() -> bool {
+    let tried = Command::new("haproxy").env("PATH", path()).arg("-v").stdin(Stdio::null()).output();
+    tried.is_ok_and(|output| output.status.success())
+}
+
+/// The documented configuration with the demo's addresses. Both ask from an address and with a name of their own.
+fn configuration(name: &str, address: Ipv4Addr, nodes: &[DemoNode], dir: &Path) -> String {
     let kept = DOCUMENTED.lines().filter(|line| {
         // Nothing is reloaded here.
         !["#", "server ", "server-state-file", "load-server-state-from-file"]
@@ -42,29 +60,53 @@ fn configuration(nodes: &[DemoNode], dir: &Path) -> String {
     });
     let mut text = kept.collect::<Vec<_>>().join("\n");
     text = text
-        .replace("/run/haproxy/", &format!("{}/", dir.display()))
-        .replace("10.0.0.10:443", &address(nodes).to_string());
+        .replace("/run/haproxy/nodegate.sock", &socket(dir, name).display().to_string())
+        .replace("10.0.0.10:443", &SocketAddr::from((address, PORT)).to_string());
     for node in nodes {
-        let (service, agent_port) = (node.service_address(), node.agent_port());
-        let _ = write!(text, "\n    server {} {service} agent-port {agent_port}", node.name);
+        let _ = write!(
+            text,
+            "\n    server {} {} source {address} agent-send {name}\\n",
+            node.name,
+            node.ingress()
+        );
     }
     text + "\n"
 }
 
+fn socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.sock"))
+}
+
 impl Haproxy {
-    /// Starts it and waits until it answers.
-    pub(crate) async fn start(launcher: &Launcher, nodes: &[DemoNode], dir: &Path) -> io::Result<Self> {
-        let file = dir.join("haproxy.cfg");
-        std::fs::write(&file, configuration(nodes, dir))?;
+    /// Starts both.
+    pub(crate) async fn start_both(
+        launcher: &Launcher,
+        network: Network,
+        dir: &Path,
+    ) -> io::Result<[Self; 2]> {
+        let [first, second] = network.balancers();
+        let nodes = network.nodes();
+        let start = async |name, address| Self::start(launcher, name, address, &nodes, dir).await;
+        Ok([start("lb-1", first).await?, start("lb-2", second).await?])
+    }
+
+    /// Starts one and waits until it answers.
+    async fn start(
+        launcher: &Launcher,
+        name: &str,
+        address: Ipv4Addr,
+        nodes: &[DemoNode],
+        dir: &Path,
+    ) -> io::Result<Self> {
+        let file = dir.join(format!("{name}.cfg"));
+        std::fs::write(&file, configuration(name, address, nodes, dir))?;
         let mut command = launcher.command(Path::new("haproxy"));
-        // Debian keeps it out of a user's path.
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")).args(["-db", "-f"]).arg(file);
+        command.env("PATH", path()).args(["-db", "-f"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.process_group(0).kill_on_drop(true).spawn().map_err(missing)?;
-        let mut haproxy = Self { child, socket: dir.join("nodegate.sock") };
+        let mut haproxy = Self { child, socket: socket(dir, name) };
         let ready = async {
-            while haproxy.states().await.is_err() {
+            while servers(&haproxy.socket).await.is_err() {
                 if let Some(status) = haproxy.child.try_wait()? {
                     return Err(io::Error::other(format!(
                         "HAProxy ended at once ({status}): is it installed? `hack/install-tools haproxy`"
@@ -88,13 +130,9 @@ impl Haproxy {
         let _ = self.child.kill().await;
     }
 
-    /// Where its states can be read.
+    /// Where it can be asked what it thinks.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone()
-    }
-
-    async fn states(&self) -> io::Result<HashMap<String, String>> {
-        states(&self.socket).await
     }
 }
 
@@ -107,8 +145,8 @@ fn missing(error: io::Error) -> io::Error {
     }
 }
 
-/// The word on `HAProxy`'s status page for each server.
-pub(crate) async fn states(socket: &Path) -> io::Result<HashMap<String, String>> {
+/// What a `HAProxy` thinks of each server.
+pub(crate) async fn servers(socket: &Path) -> io::Result<HashMap<String, Server>> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(b"show stat nodes 4 -1\n").await?;
@@ -118,9 +156,12 @@ pub(crate) async fn states(socket: &Path) -> io::Result<HashMap<String, String>>
     };
     let text = timeout(ANSWER_PATIENCE, ask).await.map_err(io::Error::other)??;
     let rows = text.lines().filter(|line| line.starts_with("nodes,"));
-    let word = |row: &str| {
-        let mut fields = row.split(',');
-        Some((fields.nth(1)?.to_owned(), fields.nth(15)?.to_owned()))
+    let server = |row: &str| {
+        let fields: Vec<&str> = row.split(',').collect();
+        // "UP 1/2" is on its way down.
+        let state = fields.get(17)?.trim_end_matches(" (agent)").to_owned();
+        let sessions = fields.get(4)?.parse().unwrap_or_default();
+        Some(((*fields.get(1)?).to_owned(), Server { state, sessions }))
     };
-    Ok(rows.filter_map(word).collect())
+    Ok(rows.filter_map(server).collect())
 }

@@ -1,4 +1,5 @@
-//! `make demo`: a simulated Kubernetes API with three nodes, one real agent for each of them, and every flip live.
+//! `make demo`: a simulated Kubernetes API with three nodes that can be reached, a real agent on each, pods that serve behind two
+//! real `HAProxy`s, and every flip and every drain live.
 //!
 //! `--tour` plays a scripted minute instead of waiting for somebody to type, and checks what it shows.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
@@ -8,15 +9,18 @@ mod answer;
 mod balancer;
 mod changes;
 mod cluster;
+mod drain;
 mod fleet;
 mod flips;
 mod guide;
 mod haproxy;
 mod kubectl;
 mod node;
+mod objects;
+mod pods;
 mod probe;
+mod rebalance;
 mod screen;
-mod service;
 mod signals;
 mod step;
 mod tour;
@@ -24,13 +28,16 @@ mod traffic;
 
 use crate::balancer::Balancer;
 use crate::cluster::Cluster;
-use crate::fleet::{Ended, Fleet, ObservedAgent};
+use crate::drain::Drains;
+use crate::fleet::{Ended, Fleet};
 use crate::kubectl::Kubectl;
+use crate::node::Network;
+use crate::pods::Pods;
 use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
-use nodegate_settings::{BAD_SETTING, HTTP_PORT, number, read};
+use nodegate_settings::{BAD_SETTING, number, read};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -40,15 +47,16 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, Parser)]
 #[command(
     name = "demo",
-    about = "Three nodegate agents on a simulated Kubernetes API; every flip is shown live",
-    long_about = "Starts a simulated Kubernetes API with the nodes worker-1, worker-2 and worker-3 and one nodegate \
-agent for each, on ports 25001, 25011 and 25021, and shows every flip as it happens. It prints what to type in a second \
-terminal. Ctrl-C ends it, and everything that it started.",
+    about = "Three nodegate agents on a simulated Kubernetes API; every flip and every drain is shown live",
+    long_about = "Starts a simulated Kubernetes API with the nodes worker-1, worker-2 and worker-3 on the loopback addresses \
+127.0.0.11 to 127.0.0.13, one nodegate agent for each on port 25001, and pods that serve. If HAProxy is installed, two of them \
+send traffic to the nodes. It shows every flip and every drain as it happens, and prints what to type in a second terminal. \
+Ctrl-C ends it, and everything that it started.",
     after_long_help = "\
 EXAMPLES
   make demo                  # cordon, drain and taint as you like
-  make demo ARGS=--tour      # a scripted minute
-  make demo ARGS=--haproxy   # a real HAProxy in front, under traffic: cordon a node and watch it move
+  make demo ARGS=--tour      # a scripted tour
+  make demo ARGS=--haproxy   # installs HAProxy first, if it is missing
 
 EXIT CODES
   0    ended by Ctrl-C or SIGTERM; with --tour: every step showed what it should
@@ -57,20 +65,28 @@ EXIT CODES
   130  --tour was interrupted"
 )]
 struct Args {
-    /// Play a scripted minute: a cordon, a node not ready, a watch whose packets vanish, the API server killed and restarted.
-    /// Needs kubectl
+    /// Play a script: a cordon, a node not ready, a watch whose packets vanish, the API server killed and restarted and, with
+    /// HAProxy, a drain. Needs kubectl
     #[arg(long)]
     tour: bool,
 
-    /// Put a real HAProxy in front of the nodes and send traffic through it; shows requests a second on each node. With
-    /// --tour, a request that fails is a step that failed
+    /// Put two real HAProxy in front of the nodes and send traffic through them. That is done without this, too, if HAProxy is
+    /// installed; with it, one that is missing is an error. With --tour, a request that is lost is a step that failed
     #[arg(long)]
     haproxy: bool,
 
-    /// The port of the first agent; the others follow at distances of 10
+    /// No HAProxy, though there is one
+    #[arg(long, conflicts_with = "haproxy")]
+    no_haproxy: bool,
+
+    /// The network that nodes, balancers and pods are in, by its first three numbers
+    #[arg(long, value_name = "PREFIX", hide = true, default_value = "127.0.0")]
+    network: String,
+
+    /// The port of the first node's ingress
     #[arg(long, value_name = "PORT", hide = true)]
-    #[arg(default_value_t = HTTP_PORT, value_parser = number(1..=65_000_u16, "takes a port from 1 to 65000"))]
-    base_port: u16,
+    #[arg(default_value_t = 8081, value_parser = number(1..=65_000_u16, "takes a port from 1 to 65000"))]
+    ingress_port: u16,
 }
 
 fn main() -> ExitCode {
@@ -92,22 +108,33 @@ fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = Signals::listen()?;
     let kubectl = if args.tour { Some(Kubectl::find().await?) } else { None };
-    let nodes = node::all(args.base_port);
-    node::check_ports_free(&nodes)?;
-    let cluster = Cluster::start(&nodes, args.tour).await?;
+    let network = Network::parse(&args.network, args.ingress_port);
+    let network = network.ok_or("--network takes three numbers, the first of them 127")?;
+    let nodes = network.nodes();
+    node::check_free(&nodes)?;
+    let with_haproxy = args.haproxy || (!args.no_haproxy && haproxy::is_installed());
     let screen = Screen::new();
-    guide::show(&screen, &cluster, &nodes, args.tour, args.haproxy).await;
-    let mut fleet = Fleet::start(&nodes, &cluster, &screen, if args.tour { tour::AGENT_ARGS } else { &[] })?;
+    let pods = Pods::new(network, screen.clone());
+    let cluster = Cluster::start(&nodes, pods.program(), args.tour).await?;
+    guide::show(&screen, &cluster, network, args.tour, with_haproxy).await;
+    let mut fleet = Fleet::start(&nodes, &cluster, &screen, agent_args(args.tour))?;
     let agents = fleet.agents.clone();
     let mut balancer =
-        if args.haproxy { Some(Balancer::start(&nodes, cluster.dir(), &screen).await?) } else { None };
+        if with_haproxy { Some(Balancer::start(network, cluster.dir(), &screen).await?) } else { None };
+    let tally = balancer.as_ref().map(Balancer::tally);
+    let rebalanced = tokio::spawn(rebalance::run(cluster.sim.clone(), nodes)).abort_handle();
+    let drains = Drains::follow(&agents, &pods, tally.as_ref(), &screen);
+    let tour = kubectl.map(|kubectl| Tour { kubectl, cluster: &cluster, agents: &agents, screen: &screen });
     let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
         death = fleet.death() => Ended::Died(death),
         death = death_of(balancer.as_mut()) => Ended::Lost(death),
-        passed = play(kubectl, &cluster, &agents, &screen) => Ended::Played { passed },
+        passed = play(tour) => Ended::Played { passed },
     };
+    drop(drains);
+    rebalanced.abort();
+    screen.keep_bottom_line();
     if let Ended::Died(death) = &ended {
         death.show(&screen);
     }
@@ -140,14 +167,14 @@ async fn death_of(balancer: Option<&mut Balancer>) -> String {
 }
 
 /// Plays the tour; without one, nothing happens by itself.
-async fn play(
-    kubectl: Option<Kubectl>,
-    cluster: &Cluster,
-    agents: &[ObservedAgent],
-    screen: &Screen,
-) -> bool {
-    match kubectl {
-        Some(kubectl) => Tour { kubectl, cluster, agents, screen }.play().await,
+async fn play(tour: Option<Tour<'_>>) -> bool {
+    match tour {
+        Some(tour) => tour.play().await,
         None => std::future::pending().await,
     }
+}
+
+/// What all agents are told.
+fn agent_args(tour: bool) -> &'static [&'static str] {
+    if tour { tour::AGENT_ARGS } else { &[] }
 }

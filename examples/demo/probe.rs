@@ -26,7 +26,7 @@ struct Connection(SendRequest<Empty<Bytes>>);
 
 impl Connection {
     async fn open(node: DemoNode) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(node.address()).await?;
+        let stream = TcpStream::connect(node.agent()).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // Ends with the sender; what goes wrong on it is told to the request.

@@ -3,6 +3,8 @@
 use crate::answer::{Answer, Verdict};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -17,14 +19,32 @@ const CYAN: &str = "36";
 /// Writes lines; clones write to the same screen.
 #[derive(Clone)]
 pub(crate) struct Screen {
+    terminal: bool,
     colour: bool,
     closed: watch::Sender<bool>,
+    /// The line that is written anew each second, at the bottom of a terminal.
+    bottom: Arc<Mutex<String>>,
+    /// Whether the columns' names are above: what nodes do before that nobody has to see.
+    begun: Arc<AtomicBool>,
 }
+
+/// Clears the line that the cursor is in.
+const CLEAR: &str = "\r\x1b[K";
+/// A line that is longer than the terminal does not break.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
 
 impl Screen {
     pub(crate) fn new() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { colour: stdout().is_terminal() && !refused, closed: watch::Sender::new(false) }
+        let terminal = stdout().is_terminal();
+        Self {
+            terminal,
+            colour: terminal && !refused,
+            closed: watch::Sender::new(false),
+            bottom: Arc::default(),
+            begun: Arc::default(),
+        }
     }
 
     /// Returns when a line could not be written: the terminal is gone, or whoever read the pipe.
@@ -34,10 +54,37 @@ impl Screen {
     }
 
     pub(crate) fn line(&self, text: impl Display) {
-        // Not println: it panics when nobody reads.
         let mut out = stdout().lock();
-        if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+        let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not println: it panics when nobody reads.
+        let written = if bottom.is_empty() {
+            writeln!(out, "{text}")
+        } else {
+            writeln!(out, "{CLEAR}{text}").and_then(|()| write!(out, "{NO_WRAP}{bottom}{WRAP}"))
+        };
+        if written.and_then(|()| out.flush()).is_err() {
             self.closed.send_replace(true);
+        }
+    }
+
+    /// Shows a line that the next one of its kind takes the place of; in a pipe they follow each other.
+    fn bottom_line(&self, text: &str) {
+        if !self.terminal {
+            return self.line(text);
+        }
+        let mut out = stdout().lock();
+        text.clone_into(&mut self.bottom.lock().unwrap_or_else(PoisonError::into_inner));
+        let written = write!(out, "{CLEAR}{NO_WRAP}{text}{WRAP}");
+        if written.and_then(|()| out.flush()).is_err() {
+            self.closed.send_replace(true);
+        }
+    }
+
+    /// Leaves the line at the bottom as it is.
+    pub(crate) fn keep_bottom_line(&self) {
+        let kept = std::mem::take(&mut *self.bottom.lock().unwrap_or_else(PoisonError::into_inner));
+        if !kept.is_empty() {
+            self.line("");
         }
     }
 
@@ -77,6 +124,7 @@ impl Screen {
         let names =
             format!("{:<12}  {:<8}  {:<9}    {:<9}  {:<28}  latency", "time", "node", "from", "to", "reason");
         self.line(self.dim(names));
+        self.begun.store(true, Ordering::Relaxed);
     }
 
     /// A change of verdict or of its reason.
@@ -94,23 +142,38 @@ impl Screen {
     }
 
     /// What one node gets, and what the balancer thinks of it.
-    pub(crate) fn share(&self, node: &str, rate: f64, state: &str) -> String {
+    pub(crate) fn share(&self, node: &str, rate: f64, state: &str, sessions: u64) -> String {
         let colour = match state {
             "UP" => GREEN,
             _ if state.starts_with("DRAIN") || state == "NOLB" => YELLOW,
             _ => RED,
         };
-        // "UP 1/2" is on its way down.
-        let state = state.trim_end_matches(" (agent)");
-        format!("{node} {rate:>3.0}/s {}", self.paint(colour, format!("{state:<6}")))
+        format!("{node} {rate:>3.0}/s {sessions:>2} open {}", self.paint(colour, format!("{state:<6}")))
     }
 
     /// A second of traffic.
-    pub(crate) fn traffic(&self, nodes: &str, failed: u64, total: u64) {
+    pub(crate) fn traffic(&self, nodes: &str, lost: u64, total: u64) {
+        let lost_of = format!("{lost} of {total} lost");
+        let lost_of = if lost > 0 { self.paint(RED, lost_of) } else { lost_of };
+        self.bottom_line(&format!("{}  {nodes}  {lost_of}", self.dim(clock())));
+    }
+
+    /// Something that a pod of this node does.
+    pub(crate) fn pod(&self, node: &str, what: &str) {
+        self.of_node(node, &self.dim(what));
+    }
+
+    /// A step of a drain.
+    pub(crate) fn drain(&self, node: &str, what: &str) {
+        self.of_node(node, &self.paint(CYAN, what));
+    }
+
+    fn of_node(&self, node: &str, what: &str) {
         let _turn = stdout().lock();
-        let failures = format!("failed {failed} of {total}");
-        let failures = if failed > 0 { self.paint(RED, failures) } else { failures };
-        self.line(format!("{}  {nodes}  {failures}", self.dim(clock())));
+        if !self.begun.load(Ordering::Relaxed) {
+            return;
+        }
+        self.line(format!("{}  {node}  {what}", self.dim(clock())));
     }
 
     /// The beginning or end of an episode in which the cache can't be trusted.

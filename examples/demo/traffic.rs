@@ -1,5 +1,7 @@
-//! Clients of the service: constant traffic through `HAProxy`, a new connection for each request.
+//! Clients of the service: constant traffic through the `HAProxy`s, a new connection for each request. Some are quick, and others
+//! fetch large files, which are the sessions that a drain has to wait for.
 
+use crate::pods::LARGE;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +12,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-const CLIENTS: u32 = 4;
+/// Through each balancer,
+const QUICK: u32 = 2;
+const SLOW: u32 = 20;
+/// and a quick one asks so often.
 const EVERY: Duration = Duration::from_millis(40);
-/// A request that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A request that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What came of the requests; clones are the same.
 #[derive(Clone, Default)]
@@ -23,13 +28,13 @@ pub(crate) struct Tally(Arc<Mutex<Counts>>);
 pub(crate) struct Counts {
     /// By the node that answered.
     pub(crate) served: HashMap<String, u64>,
-    pub(crate) failed: u64,
+    pub(crate) lost: u64,
     pub(crate) last_failure: Option<String>,
 }
 
 impl Counts {
     pub(crate) fn total(&self) -> u64 {
-        self.served.values().sum::<u64>() + self.failed
+        self.served.values().sum::<u64>() + self.lost
     }
 
     pub(crate) fn of(&self, node: &str) -> u64 {
@@ -51,7 +56,7 @@ impl Tally {
         match answer {
             Ok(node) => *counts.served.entry(node).or_default() += 1,
             Err(error) => {
-                counts.failed += 1;
+                counts.lost += 1;
                 counts.last_failure = Some(error.to_string());
             }
         }
@@ -65,17 +70,23 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn start(to: SocketAddr) -> Self {
+    pub(crate) fn start(balancers: &[SocketAddr]) -> Self {
         let mut traffic = Self { tally: Tally::default(), clients: JoinSet::new() };
-        for _ in 0..CLIENTS {
-            traffic.clients.spawn(client(to, traffic.tally.clone()));
+        for &to in balancers {
+            for _ in 0..QUICK {
+                traffic.clients.spawn(client(to, "/", EVERY, traffic.tally.clone()));
+            }
+            for _ in 0..SLOW {
+                traffic.clients.spawn(client(to, LARGE, EVERY, traffic.tally.clone()));
+            }
         }
         traffic
     }
 
-    /// How many requests there are in a second.
-    pub(crate) fn rate() -> u128 {
-        u128::from(CLIENTS) * 1000 / EVERY.as_millis()
+    /// How many quick requests there are in a second, and how many large files are fetched at any time.
+    pub(crate) fn load(balancers: usize) -> (u128, u128) {
+        let balancers = balancers as u128;
+        (u128::from(QUICK) * balancers * 1000 / EVERY.as_millis(), u128::from(SLOW) * balancers)
     }
 
     /// Ends the clients, so that nothing counts that ends with the demo.
@@ -86,23 +97,27 @@ impl Traffic {
     }
 }
 
-async fn client(to: SocketAddr, tally: Tally) {
-    let mut ticks = interval(EVERY);
+async fn client(to: SocketAddr, path: &str, every: Duration, tally: Tally) {
+    let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let answer = timeout(PATIENCE, ask(to)).await;
+        let answer = timeout(PATIENCE, ask(to, path)).await;
         tally.take(answer.unwrap_or_else(|_| Err(io::Error::other("no answer in time"))));
     }
 }
 
-async fn ask(to: SocketAddr) -> io::Result<String> {
+/// The node that answered. An answer that is cut short is lost, too.
+async fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(to).await?;
-    stream.write_all(b"GET / HTTP/1.0\r\nhost: demo\r\n\r\n").await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: demo\r\n\r\n").as_bytes()).await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
-    match text.split_once("\r\n\r\n") {
-        Some((head, node)) if head.contains(" 200 ") => Ok(node.to_owned()),
-        _ => Err(io::Error::other("the connection ended without an answer")),
+    let cut = || io::Error::other("the connection ended without a whole answer");
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    if !head.contains(" 200 ") || length != Some(body.len()) {
+        return Err(cut());
     }
+    Ok(body.trim_start_matches('.').to_owned())
 }

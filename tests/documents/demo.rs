@@ -1,13 +1,13 @@
 //! `make demo`, as a person uses it. The tour needs kubectl.
 
 use crate::running_demo::{Running, demo};
-use nodegate_testbed::network::ports::free_row;
+use nodegate_testbed::network::ports::{Loopback, free_row};
 use nodegate_testbed::process::signal;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 #[test]
 fn the_tour_shows_what_it_should() {
-    let output = demo(free_row()).arg("--tour").output().unwrap();
+    let output = demo(Loopback::new(), free_row()).args(["--tour", "--no-haproxy"]).output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
     for seen in [
@@ -34,7 +34,7 @@ fn the_tour_shows_what_it_should() {
 #[test]
 fn ctrl_c_and_sigterm_leave_nothing_behind() {
     for name in ["INT", "TERM", "HUP"] {
-        let mut demo = Running::start(&[]);
+        let mut demo = Running::start(&["--no-haproxy"]);
         assert_eq!(demo.agents().len(), 3);
         demo.signal(name);
         let (status, rest) = demo.end();
@@ -45,7 +45,7 @@ fn ctrl_c_and_sigterm_leave_nothing_behind() {
 
 #[test]
 fn an_agent_that_dies_ends_the_demo() {
-    let mut demo = Running::start(&[]);
+    let mut demo = Running::start(&["--no-haproxy"]);
     signal(demo.agents()[0], "KILL");
     let (status, rest) = demo.end();
     assert_eq!(status.code(), Some(1), "{rest}");
@@ -60,31 +60,31 @@ fn an_agent_that_dies_ends_the_demo() {
 fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
     let mut demo = Running::start(&["--haproxy"]);
     demo.kubectl(&["cordon", "worker-1"]);
-    demo.wait_for("worker-1   0/s DRAIN ");
+    demo.wait_for("worker-1   0/s  0 open DRAIN");
     demo.kubectl(&["uncordon", "worker-1"]);
     demo.wait_for("worker-1  Draining  -> Ready");
     demo.signal("INT");
     let (status, rest) = demo.end();
     assert_eq!(status.code(), Some(0), "{rest}");
-    assert!(rest.contains("requests through HAProxy, 0 failed"), "{rest}");
+    assert!(rest.contains("requests through HAProxy, 0 lost"), "{rest}");
     demo.assert_nothing_left();
 }
 
 #[test]
 fn a_port_that_is_taken_is_named() {
-    let base_port = free_row();
-    let taken = base_port + 10;
-    let _other = TcpListener::bind(("127.0.0.1", taken)).unwrap();
-    let output = demo(base_port).output().unwrap();
+    let network = Loopback::new();
+    let taken = SocketAddr::from((network.address(12), 25_001));
+    let _other = TcpListener::bind(taken).unwrap();
+    let output = demo(network, free_row()).arg("--no-haproxy").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
-    let expected = format!("demo: port {taken} for the agent of worker-2 is not free");
+    let expected = format!("demo: {taken} for the agent of worker-2 is not free");
     assert!(errors.starts_with(&expected), "{errors}");
 }
 
 #[test]
 fn a_wrong_argument_is_one_line() {
-    let output = demo(free_row()).arg("--bogus").output().unwrap();
+    let output = demo(Loopback::new(), free_row()).arg("--bogus").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(errors.contains("--bogus") && errors.lines().count() == 1, "{errors}");

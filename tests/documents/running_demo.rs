@@ -1,7 +1,7 @@
 //! What `make demo` starts: a simulated cluster with three nodes, and an agent for each.
 
 use nodegate_testbed::kubectl::Kubectl;
-use nodegate_testbed::network::ports;
+use nodegate_testbed::network::ports::{self, Loopback};
 use nodegate_testbed::{process, programs, until};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -9,10 +9,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-/// The example, built by `cargo test` beside the agent. Each test has ports of its own, as has a real demo.
-pub(crate) fn demo(base_port: u16) -> Command {
+/// The example, built by `cargo test` beside the agent. Each test has a network and ports of its own, as has a real demo.
+pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
     let mut command = Command::new(programs::demo());
-    command.args(["--base-port", &base_port.to_string()]).stdin(Stdio::null());
+    command.args(["--network", network.prefix().trim_end_matches('.')]);
+    command.args(["--ingress-port", &ingress_port.to_string()]).stdin(Stdio::null());
     command
 }
 
@@ -21,15 +22,16 @@ pub(crate) struct Running {
     pub(crate) kubeconfig: PathBuf,
     child: Child,
     output: BufReader<ChildStdout>,
-    base_port: u16,
+    network: Loopback,
+    ingress_port: u16,
 }
 
 impl Running {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let base_port = ports::free_row();
-        let mut child = demo(base_port).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let (network, ingress_port) = (Loopback::new(), ports::free_row());
+        let mut child = demo(network, ingress_port).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut demo = Self { kubeconfig: PathBuf::new(), child, output, base_port };
+        let mut demo = Self { kubeconfig: PathBuf::new(), child, output, network, ingress_port };
         let mut ready = 0;
         while ready < 3 {
             let line = demo.line();
@@ -88,20 +90,24 @@ impl Running {
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.agents(), [] as [u32; 0]);
         assert!(!self.dir().exists(), "{} is still there", self.dir().display());
-        for port in [0, 1, 2, 10, 11, 12, 20, 21, 22, 30].map(|n| self.base_port + n) {
-            TcpListener::bind(("127.0.0.1", port)).unwrap_or_else(|error| panic!("port {port}: {error}"));
+        for (node, ingress_port) in [11, 12, 13].into_iter().zip(self.ingress_port..) {
+            for port in [25_001, 25_002, ingress_port] {
+                let address = (self.network.address(node), port);
+                TcpListener::bind(address).unwrap_or_else(|error| panic!("{address:?}: {error}"));
+            }
         }
     }
 
     /// The documents' addresses, moved to this demo's: agents of the demo and of a cluster alike.
     pub(crate) fn moved(&self, text: &str) -> String {
         let mut text = text.replace("KUBECONFIG=…", &format!("KUBECONFIG={}", self.kubeconfig.display()));
-        for (node, first) in [(1, 0), (2, 10), (3, 20)] {
-            let port = self.base_port + first;
-            text = text
-                .replace(&format!("10.0.0.1{node}:25001"), &format!("127.0.0.1:{port}"))
-                .replace(&format!("10.0.0.1{node}/25002"), &format!("127.0.0.1/{}", port + 1))
-                .replace(&format!("localhost:{}", 25001 + first), &format!("localhost:{port}"));
+        for node in [11, 12, 13] {
+            let address = self.network.address(node);
+            for documented in [format!("10.0.0.{node}"), format!("127.0.0.{node}")] {
+                for end in [":25001", "/25002"] {
+                    text = text.replace(&format!("{documented}{end}"), &format!("{address}{end}"));
+                }
+            }
         }
         text
     }

@@ -20,6 +20,7 @@ use crate::net::tls::TlsError;
 use crate::server::{Server, Servers};
 use crate::store::object::{Key, meta_mut, meta_str};
 use crate::store::resource::{by_plural, find_kind};
+use crate::store::selector::Selector;
 use crate::store::status::Status;
 use crate::store::{Edit, Store};
 
@@ -159,6 +160,12 @@ impl Sim {
     /// An object, by plural resource, namespace (empty for cluster-scoped) and name.
     pub fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         self.store().get(by_plural(plural), &Key::new(namespace, name)).map(|o| o.value.clone())
+    }
+
+    /// All objects of a plural resource.
+    pub fn list(&self, plural: &str) -> Vec<Value> {
+        let all = self.store().list(by_plural(plural), None, &Selector::default()).1;
+        all.iter().map(|object| object.value.clone()).collect()
     }
 
     /// Deletes an object without ceremony. False if it was not there.

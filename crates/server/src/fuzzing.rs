@@ -1,8 +1,9 @@
 //! What the fuzz targets reach: one connection from its first byte to its last, as the accept loop starts it.
 
 use crate::answer::App;
-use crate::serve::{AllowFrom, Limits, Protocol, Server};
-use std::net::TcpStream;
+use crate::networks::Networks;
+use crate::serve::{Limits, Protocol, Server};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ pub async fn serve_agent_check(app: Arc<App>, socket: TcpStream) {
 async fn serve(app: Arc<App>, protocol: Protocol, socket: TcpStream) {
     let limits = Limits::default();
     let deadline = Instant::now() + limits.drain_timeout;
-    let server = Server::new(app, AllowFrom::EVERYBODY, limits, protocol);
-    server.start(socket);
+    let server = Server::new(app, Networks::EVERYBODY, limits, protocol);
+    server.start(socket, Ipv4Addr::LOCALHOST.into());
     server.drain(deadline).await;
 }

@@ -4,24 +4,25 @@
 //! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); no lock is taken for it,
 //! nothing of ours is allocated, and no system call is made but the read and the write.
 //!
-//! Four rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];
-//! `answer`, from a route to the response, knows `page` and `metrics`, in which both count; `metrics` knows nobody but the
-//! `route`, by which it counts.
+//! Five rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];
+//! `answer`, from a route to the response, knows `page`, `metrics`, in which both count, and `probers`, who asks; `metrics`
+//! knows `probers`, and both know the `route`, by which they count.
 
 mod answer;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod metrics;
+mod networks;
 mod page;
+mod probers;
 mod route;
 mod serve;
 
 pub use answer::{Activate, App, AppParts, NoLocalChecks, ResponseFuture};
 pub use metrics::Metrics;
-pub use serve::{
-    AllowFrom, BadAllowFrom, BindError, Limits, Listener, ServeError, ServeOptions, bind, serve,
-    serve_agent_check,
-};
+pub use networks::{BadNetworks, Networks};
+pub use probers::{CountTraffic, ProberSettings};
+pub use serve::{BindError, Limits, Listener, ServeError, ServeOptions, bind, serve, serve_agent_check};
 
 // What other crates need to add their own metric families.
 pub use prometheus_client;

@@ -49,6 +49,11 @@ impl Route {
         }
     }
 
+    /// Whether it asks for the verdict.
+    pub(crate) fn tells_verdict(self) -> bool {
+        matches!(self, Self::Health | Self::NodeCheck | Self::Services)
+    }
+
     /// Whether it is for people and for Prometheus, and tells more than a load balancer needs to know.
     pub(crate) fn tells_everything(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
@@ -70,6 +75,9 @@ impl Route {
         }
     }
 }
+
+/// What an agent-check counts as, which has no path.
+pub(crate) const AGENT_CHECK: &str = "agent-check";
 
 /// The prefix of the paths that answer for one Service.
 pub(crate) const SERVICES_PREFIX: &str = "/services/";

@@ -102,7 +102,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 // === Running ===
 
 fn run(page: &Page) -> Result<(), String> {
-    let demo = Running::start(&[]);
+    let demo = Running::start(&["--no-haproxy"]);
     for block in page.blocks.iter().filter(|block| block.runs()) {
         for step in block.steps() {
             demo.take(&step).map_err(|error| format!("{}:{}: {error}", page.path, block.line))?;

@@ -8,12 +8,14 @@
 mod asked;
 mod drain_status;
 mod record;
+mod server_state;
 mod told;
 mod waiting;
 
 pub use asked::{Asked, Given, Standing};
 pub use drain_status::{DrainStatus, Traffic, WaitingFor};
 pub use record::{HaproxyReport, ProberRecord};
+pub use server_state::{CheckState, ServerState};
 pub use told::{Demands, Told, Turn, Unknown, told};
 pub use waiting::{Ended, Goal, Progress, Waiting};
 

@@ -1,18 +1,31 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
+use super::asker::Asker;
+use crate::probers::Asks;
 use nodegate_readiness::board::why;
-use nodegate_readiness::{Query, Verdict};
+use nodegate_readiness::{Moment, Query, Verdict};
+use std::net::IpAddr;
 
 /// The longest reason that is told: a line that `HAProxy` shows in one row of its status page.
 const MAX_REASON: usize = 100;
 
+/// The answer to an agent-check.
+pub(crate) struct AgentCheckAnswer {
+    pub(crate) line: String,
+    /// `None` from an agent that can't say.
+    verdict: Option<Verdict>,
+    /// As of when it was true.
+    at: Moment,
+}
+
 impl App {
     /// Both the operational and the administrative state are named each time: words keep what they do not name, so
     /// `down` after `drain` would stay in drain, and a lone `drain` would leave an earlier `down` (tried on 2.6).
-    pub(crate) async fn agent_check_line(&self) -> String {
+    pub(crate) async fn agent_check(&self) -> AgentCheckAnswer {
         if self.board.node_name().is_none() {
-            return "down #NODE_NAME is not set\n".to_owned();
+            let line = "down #NODE_NAME is not set\n".to_owned();
+            return AgentCheckAnswer { line, verdict: None, at: self.now() };
         }
         self.wait_for_results(&Query::default(), self.now()).await;
         let now = self.now();
@@ -21,11 +34,18 @@ impl App {
             self.metrics.failed_open();
         }
         self.metrics.answered_agent_check(verdict);
-        match (verdict, reason) {
+        let line = match (verdict, reason) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),
             (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),
-        }
+        };
+        AgentCheckAnswer { line, verdict: Some(verdict), at: now }
+    }
+
+    /// An agent-check was answered; `sent` is what its `agent-send` said.
+    pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
+        let asker = Asker { peer: Some(peer), server_state: None };
+        self.note(&asker, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 
@@ -69,7 +89,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(flip);
             for _ in 0..100_000 {
-                lines.extend(app.agent_check_line().now_or_never());
+                lines.extend(app.agent_check().now_or_never().map(|answer| answer.line));
             }
             over.store(true, Ordering::Relaxed);
         });

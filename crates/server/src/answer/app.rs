@@ -1,6 +1,7 @@
 //! What the server answers from.
 
 use crate::metrics::{Metrics, Registries, StateCollector};
+use crate::probers::{ProberSettings, Probers};
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::fmt;
@@ -60,6 +61,7 @@ pub struct App {
     pub(super) version: &'static str,
     pub(super) registries: Registries,
     pub(super) waiting: Semaphore,
+    pub(super) probers: Arc<Probers>,
     closing: AtomicBool,
 }
 
@@ -67,10 +69,12 @@ impl App {
     /// An app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
         let AppParts { board, timeline, liveness, activator, metrics, version, revision } = parts;
+        let probers = Arc::<Probers>::default();
         let registries = Registries::new(StateCollector {
             board: Arc::clone(&board),
             timeline,
             metrics: Arc::clone(&metrics),
+            probers: Arc::clone(&probers),
             version,
             revision,
         });
@@ -83,6 +87,7 @@ impl App {
             version,
             registries,
             waiting: Semaphore::new(MAX_WAITING),
+            probers,
             closing: AtomicBool::new(false),
         }
     }
@@ -90,6 +95,12 @@ impl App {
     /// Where other crates register their metric families; the prefix `nodegate_` is put before their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
         self.registries.own_mut()
+    }
+
+    /// Says whose questions count, and who counts connections. Called before anything is served; without it everybody's do,
+    /// and nobody does.
+    pub fn set_probers(&mut self, settings: ProberSettings) {
+        self.probers.set(settings);
     }
 
     /// The moment now.

@@ -1,12 +1,14 @@
 //! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
 
 use super::app::{App, MAX_WAITING};
+use super::asker::Asker;
 use super::respond::ResponseFuture;
 use super::response_head::{Format, ResponseHead};
+use crate::probers::Asks;
 use crate::route::Route;
 use bytes::Bytes;
 use futures::future::Either;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Uri};
 use http_body_util::Full;
 use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use std::sync::Arc;
@@ -22,25 +24,34 @@ impl App {
         self: &Arc<Self>,
         mut head: ResponseHead,
         route: Route,
-        raw: &str,
+        asker: Asker,
+        uri: &Uri,
         now: Moment,
     ) -> ResponseFuture {
+        let raw = uri.query().unwrap_or_default();
         match self.board.lookup(raw, now) {
-            Lookup::Hit(reply) => self.told(route, reply.verdict, self.verdict_response(head, route, reply)),
+            Lookup::Hit(reply) => {
+                let verdict = reply.verdict;
+                let response = self.verdict_response(head, route, reply);
+                self.note(&asker, asks(uri), Some(response.status().as_u16()), verdict, now);
+                self.told(route, verdict, response)
+            }
             Lookup::Bad(bad) => {
                 let reply = Reply::error(400, &bad.to_string());
                 self.told(route, None, self.verdict_response(head, route, reply))
             }
             Lookup::Miss(query) => {
-                let (app, raw) = (Arc::clone(self), raw.to_owned());
+                let (app, uri) = (Arc::clone(self), uri.clone());
                 Either::Right(Box::pin(async move {
                     app.wait_for_results(&query, now).await;
-                    let reply = app.board.answer(&raw, &query, app.now());
+                    let now = app.now();
+                    let reply = app.board.answer(uri.query().unwrap_or_default(), &query, now);
                     if app.is_closing() {
                         head.close();
                     }
                     let verdict = reply.verdict;
                     let response = app.verdict_response(head, route, reply);
+                    app.note(&asker, asks(&uri), Some(response.status().as_u16()), verdict, now);
                     app.metrics.answered(route, response.status(), verdict);
                     Ok(response)
                 }))
@@ -77,4 +88,9 @@ impl App {
             None => head.text(status, "Down"),
         }
     }
+}
+
+/// What a request for the verdict asks.
+pub(super) fn asks(uri: &Uri) -> Asks<'_> {
+    Asks::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }

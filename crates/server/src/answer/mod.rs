@@ -2,6 +2,7 @@
 
 mod agent_check;
 mod app;
+mod asker;
 mod health;
 mod respond;
 mod response_head;

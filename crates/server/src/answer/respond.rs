@@ -1,6 +1,8 @@
 //! From request to response.
 
 use super::app::App;
+use super::asker::Asker;
+use super::health::asks;
 use super::response_head::{Format, ResponseHead};
 use crate::page;
 use crate::route::Route;
@@ -17,7 +19,7 @@ use nodegate_readiness::{Moment, Verdict};
 use std::convert::Infallible;
 use std::future::Future;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -35,7 +37,7 @@ const NOT_FOUND_HERE: &str = "not found; try /health, /nodecheck, /nodename, /li
 impl App {
     /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
     pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
-        self.respond_on(request, now, None)
+        self.respond_on(request, now, None, None)
     }
 
     /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus.
@@ -43,6 +45,7 @@ impl App {
         self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
+        peer: Option<IpAddr>,
         metrics_moved_to: Option<SocketAddr>,
     ) -> ResponseFuture {
         let route = Route::of(request.method(), request.uri().path());
@@ -50,6 +53,8 @@ impl App {
             Route::Metrics => exposition::Format::accepted(request.headers()),
             _ => exposition::Format::Prometheus,
         };
+        let asker =
+            if route.tells_verdict() { Asker::new(peer, request.headers_mut()) } else { Asker::default() };
         let mut head = ResponseHead::new(mem::take(request.headers_mut()));
         if !request.body().is_end_stream() || self.is_closing() {
             head.close();
@@ -69,10 +74,12 @@ impl App {
             return self.at_once(route, head.text(StatusCode::NOT_FOUND, moved));
         }
         let response = match route {
-            Route::Health | Route::NodeCheck => return self.health(head, route, query, now),
+            Route::Health | Route::NodeCheck => return self.health(head, route, asker, request.uri(), now),
             Route::NodeName => self.node_name(head),
             Route::Services => {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
+                let code = Some(response.status().as_u16());
+                self.note(&asker, asks(request.uri()), code, verdict, now);
                 return self.told(route, verdict, response);
             }
             Route::Live => self.live(head, now),
@@ -132,8 +139,14 @@ impl App {
         }
     }
 
+    /// Everything known.
+    fn everything(&self, now: Moment) -> Status {
+        let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
+        Status::read(&self.board, self.version, now).with_probers(probers, drain)
+    }
+
     fn status(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = Status::read(&self.board, self.version, now);
+        let status = self.everything(now);
         let pretty = query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="));
         let body = if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
         match body {
@@ -146,7 +159,7 @@ impl App {
     }
 
     fn page(&self, mut head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = Status::read(&self.board, self.version, now);
+        let status = self.everything(now);
         head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -16,7 +16,7 @@ const MAX_REASONS: usize = 64;
 /// The label value of all further reasons.
 const OTHER_REASON: &str = "Other";
 /// Longer reasons are cut.
-const MAX_REASON_CHARS: usize = 128;
+pub(super) const MAX_REASON_CHARS: usize = 128;
 
 /// The counters. On the request path they are plain atomics, found by index.
 #[derive(Default)]

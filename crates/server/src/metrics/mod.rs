@@ -1,6 +1,7 @@
 //! What nodegate counts, and how it is exposed.
 
 mod counters;
+mod probers;
 mod process;
 mod registries;
 mod state;

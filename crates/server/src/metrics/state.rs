@@ -1,8 +1,9 @@
 //! The families that say what the board and the server hold. They are read at scrape time, so they can't drift.
 
-use super::counters::Metrics;
+use super::counters::{MAX_REASON_CHARS, Metrics};
 use super::status_label::StatusLabel;
-use crate::route::Route;
+use crate::probers::Probers;
+use crate::route::{AGENT_CHECK, Route};
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
 use prometheus_client::collector::Collector;
@@ -18,21 +19,24 @@ pub(crate) struct StateCollector {
     pub(crate) board: Arc<Board>,
     pub(crate) timeline: Timeline,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) probers: Arc<Probers>,
     pub(crate) version: &'static str,
     pub(crate) revision: Option<&'static str>,
 }
 
-type Encoded = Result<(), fmt::Error>;
+pub(super) type Encoded = Result<(), fmt::Error>;
 
 impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         let now = self.timeline.at(nodegate_clock::now());
         self.verdict(&mut encoder, now)?;
+        self.out(&mut encoder, now)?;
         self.cache(&mut encoder, now)?;
         self.checks(&mut encoder, now)?;
         self.flips(&mut encoder)?;
         self.requests(&mut encoder)?;
         self.answers(&mut encoder)?;
+        self.probers(&mut encoder, now)?;
         self.connections(&mut encoder)?;
         self.build(&mut encoder)
     }
@@ -46,6 +50,19 @@ impl StateCollector {
         for state in Verdict::ALL {
             let value = u64::from(verdict == Some(state));
             family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    /// At most one: of the check that decides.
+    fn out(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let help =
+            "1 while the node is out, by the reason of the check that decides; absent while it is ready.";
+        let mut family = gauge(encoder, "out", help)?;
+        let (verdict, reason) = why(&self.board.default_reports(now));
+        if self.board.node_name().is_some() && verdict != Verdict::Ready {
+            let reason: String = reason.label().chars().take(MAX_REASON_CHARS).collect();
+            family.encode_family(&[("reason", reason.as_str())])?.encode_gauge(&1_u64)?;
         }
         Ok(())
     }
@@ -80,12 +97,12 @@ impl StateCollector {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };
 
-        let help =
-            "1 if the check passes, 0 if not; only checks that run, configured or because somebody asked.";
+        let help = "1 if the check passes, 0 if not, of checks that run; configured by a setting or by who goes on asking, or not.";
         let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());
-            let configured = if board.catalog().is_configured(id) { "true" } else { "false" };
+            let configured = board.catalog().is_configured(id) || self.probers.name(id, now);
+            let configured = if configured { "true" } else { "false" };
             let labels = [("check", board.catalog().name(id)), ("configured", configured)];
             family.encode_family(&labels)?.encode_gauge(&passed)?;
         }
@@ -145,7 +162,7 @@ impl StateCollector {
         for verdict in Verdict::ALL {
             let on_routes = [Route::Health, Route::NodeCheck, Route::Services]
                 .map(|route| (route.label(), self.metrics.answers(route, verdict)));
-            let agent_checks = ("agent-check", self.metrics.agent_check_answers(verdict));
+            let agent_checks = (AGENT_CHECK, self.metrics.agent_check_answers(verdict));
             for (question, count) in on_routes.into_iter().chain([agent_checks]) {
                 if count > 0 || (question, verdict) == (Route::Health.label(), Verdict::Ready) {
                     let labels = [("question", question), ("verdict", verdict.as_str())];
@@ -192,7 +209,7 @@ impl fmt::Debug for StateCollector {
     }
 }
 
-fn gauge<'e>(
+pub(super) fn gauge<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     name: &'e str,
     help: &str,
@@ -201,7 +218,7 @@ fn gauge<'e>(
 }
 
 /// A gauge of seconds, whose unit ends its name.
-fn seconds<'e>(
+pub(super) fn seconds<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     name: &'e str,
     help: &str,
@@ -217,7 +234,7 @@ fn counters<'e>(
     encoder.encode_descriptor(name, help, None, MetricType::Counter)
 }
 
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
+pub(super) fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
     ConstCounter::new(value).encode(counters(encoder, name, help)?)
 }
 

@@ -1,11 +1,12 @@
 //! The status page: self-contained, without scripts, for a person.
 
 mod escape;
+mod probers;
 mod tables;
 mod timeline;
 mod verdict_style;
 
-use escape::Escaped;
+use escape::{Breakable, Escaped};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use verdict_style::{VerdictStyle, is_guess};
 
 /// Nothing is allowed but the one style sheet inside of the page, by its hash, and the icon, which is inside, too.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-c/ruG8AsLICGTznzkI2vfkYp5uOEJeKh/HFa8U+G4wk='; \
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-fSd+x6OXj2R3bRde/nEXtLy4wrD91AfsqPfIybscgrY='; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const STYLE: &str = include_str!("page.css");
@@ -33,14 +34,19 @@ pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> String
 
 fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
     write_head(page, status, refreshes)?;
+    // On a desk two columns; on a phone the one after the other.
+    page.push_str("<body><main><div>");
     write_verdict(page, status, wall)?;
     write_facts(page, status)?;
     timeline::write(page, status, wall)?;
+    probers::write(page, status)?;
+    page.push_str("</div><div>");
     // A misconfigured agent answers 500 whatever they say.
     if status.verdict.is_some() {
         tables::write_checks(page, &status.checks)?;
     }
     tables::write_flips(page, status, wall)?;
+    page.push_str("</div></main>");
     write_foot(page, status, wall, refreshes)
 }
 
@@ -70,7 +76,7 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     let question = if is_guess(status) { "<span>?</span>" } else { "" };
     write!(
         page,
-        "<body><main><header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
+        "<header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
          aria-hidden=\"true\"><path class=\"outline\" d=\"{}\"/><path class=\"mark\" d=\"{}\"/></svg>\
          <h1>{}{question}</h1><p class=\"why\">{}</p>",
         style.class,
@@ -78,7 +84,7 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
         style.outline,
         style.mark,
         style.word,
-        Escaped(status.why()),
+        Breakable(status.why()),
     )?;
     if let Some(doubt) = status.doubt() {
         write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
@@ -128,7 +134,7 @@ fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
     };
     write!(
         page,
-        "</main><footer><p>As of <time datetime=\"{0}\">{0:#}</time> UTC. {refresh}.</p><p>nodegate {1}, up {2} · \
+        "<footer><p>As of <time datetime=\"{0}\">{0:#}</time> UTC. {refresh}.</p><p>nodegate {1}, up {2} · \
          <a href=\"status.json?pretty\">status.json</a> · <a href=\"metrics\">metrics</a></p></footer></body></html>",
         Stamp(wall),
         Escaped(&status.version),
@@ -173,7 +179,7 @@ mod tests {
         }
     }
 
-    fn page(status: &Status) -> String {
+    pub(super) fn page(status: &Status) -> String {
         render(status, Duration::from_secs(1_700_000_000), true)
     }
 
@@ -196,7 +202,7 @@ mod tests {
         });
         let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, Reason::new(evil));
         status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
-        let page = page(&status);
+        let page = page(&status).replace("<wbr>", "");
         assert!(
             !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
             "{page}"

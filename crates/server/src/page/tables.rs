@@ -1,6 +1,6 @@
 //! The tables of checks and of flips.
 
-use super::escape::Escaped;
+use super::escape::{Breakable, Escaped};
 use super::verdict_style::VerdictStyle;
 use nodegate_readiness::sentence::explained;
 use nodegate_readiness::status::{CheckStatus, Status};
@@ -10,8 +10,8 @@ use std::fmt::{self, Write};
 /// Each check that runs with its result, and the names of the others.
 pub(super) fn write_checks(page: &mut String, checks: &[CheckStatus]) -> fmt::Result {
     page.push_str(
-        "<section><h2>Checks</h2><table><thead><tr><th scope=\"col\">Check<th scope=\"col\">Result<th scope=\"col\" \
-         class=\"age\">Age</thead><tbody>",
+        "<section><h2>Checks</h2><table class=\"checks\"><thead><tr><th scope=\"col\">Check<th scope=\"col\">Result<th scope=\"col\" \
+         class=\"age\">As of</thead><tbody>",
     );
     for check in checks.iter().filter(|check| check.active) {
         write_check(page, check)?;
@@ -35,22 +35,26 @@ fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
         Some(Verdict::Draining) => ("draining", '▽', "drains"),
         Some(Verdict::NotReady) | None => ("not-ready", '✕', "fails"),
     };
-    // On a phone a long name is broken between its words.
-    let name = Escaped(&check.name).to_string().replace('_', "_<wbr>");
-    write!(page, "<tr><th scope=\"row\"><span class=\"name\">{name}</span>")?;
+    write!(page, "<tr><th scope=\"row\"><span class=\"name\">{}</span>", Breakable(&check.name))?;
     if check.default {
         page.push_str(" <span class=\"tag\">decides</span>");
     }
-    match (&check.reason, &check.last_reason) {
-        (Some(reason), _) => write!(page, "<span class=\"reason\">{}</span>", Escaped(explained(reason)))?,
-        (None, Some(last)) => write!(page, "<span class=\"last\">last: {}</span>", Escaped(explained(last)))?,
-        (None, None) => {}
-    }
     write!(page, "<td class=\"{class}\"><span aria-hidden=\"true\">{sign}</span> {word}<td class=\"age\">")?;
     match check.age_ms {
-        Some(age) => write!(page, "{}", Age(age)),
-        None => write!(page, "–"),
+        Some(age) => write!(page, "{} ago", Age(age))?,
+        None => page.push('–'),
     }
+    // On a line of its own: it may be long, and a phone is narrow.
+    let (class, before, reason) = match (&check.reason, &check.last_reason) {
+        (Some(reason), _) => ("reason", "", reason),
+        (None, Some(last)) => ("last", "last: ", last),
+        (None, None) => return Ok(()),
+    };
+    write!(
+        page,
+        "<tr class=\"because\"><td colspan=\"3\"><span class=\"{class}\">{before}{}</span>",
+        Breakable(explained(reason))
+    )
 }
 
 /// The flips that are remembered, the newest first.
@@ -80,6 +84,6 @@ fn write_flip(page: &mut String, flip: &Flip, wall: u64) -> fmt::Result {
         from.word,
         to.class,
         to.word,
-        Escaped(explained(&flip.reason)),
+        Breakable(explained(&flip.reason)),
     )
 }

@@ -1,19 +1,17 @@
 //! The accept loop.
 
 use super::acceptor::{Acceptor, Admission};
-use super::activity::Activity;
-use super::allow_from::AllowFrom;
 use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use super::connections::Connections;
 use super::limits::Limits;
 use super::protocol::Protocol;
-use super::stream::Stream;
 use crate::answer::App;
+use crate::networks::Networks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::future::Future;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +45,7 @@ pub(super) enum Accepted {
 }
 
 impl Server {
-    pub(crate) fn new(app: Arc<App>, allow_from: AllowFrom, limits: Limits, protocol: Protocol) -> Self {
+    pub(crate) fn new(app: Arc<App>, allow_from: Networks, limits: Limits, protocol: Protocol) -> Self {
         app.limit_waiting(limits.connections);
         let acceptor = Acceptor::new(allow_from, Arc::clone(&app.metrics));
         let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
@@ -116,7 +114,7 @@ impl Server {
                 return Accepted::Empty;
             }
             match self.acceptor.accept(listener) {
-                Ok(Admission::Admitted(socket)) => self.start(socket),
+                Ok(Admission::Admitted(socket, peer)) => self.start(socket, peer),
                 Ok(Admission::Denied(client)) => self.acceptor.count_denied(client, self.app.now()),
                 Err(Errno::WOULDBLOCK) => return Accepted::Empty,
                 // The kernel looks for a descriptor before it looks into the queue.
@@ -135,13 +133,8 @@ impl Server {
     }
 
     /// Begins to answer on a connection.
-    pub(crate) fn start(&self, socket: TcpStream) {
-        let activity = Arc::new(Activity::new(self.app.now()));
-        let Some(slot) = self.connections.enter(Arc::clone(&activity)) else { return };
-        let key = slot.key();
-        let stream = Stream::new(socket, Arc::clone(&activity));
-        let task = self.protocol.start(Arc::clone(&self.app), stream, activity, slot);
-        self.connections.started(key, task);
+    pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr) {
+        self.protocol.start(&self.app, &self.connections, socket, peer);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Takes connections from the kernel, and turns away those that are not to be answered.
 
-use super::allow_from::AllowFrom;
 use crate::metrics::Metrics;
+use crate::networks::Networks;
 use nodegate_readiness::Moment;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, acceptfrom_with, getsockname};
+use rustix::net::{SocketFlags, acceptfrom_with, getsockname};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// Accepts the connections of one listener.
 pub(super) struct Acceptor {
-    allow_from: AllowFrom,
+    allow_from: Networks,
     metrics: Arc<Metrics>,
     denials: Mutex<Denials>,
 }
@@ -31,27 +31,24 @@ struct Denials {
 /// What becomes of a connection.
 pub(super) enum Admission {
     /// It is answered.
-    Admitted(TcpStream),
+    Admitted(TcpStream, IpAddr),
     /// Its client is not to be answered: it was closed at once, before a byte of it was read.
     Denied(IpAddr),
 }
 
 impl Acceptor {
-    pub(super) fn new(allow_from: AllowFrom, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(allow_from: Networks, metrics: Arc<Metrics>) -> Self {
         Self { allow_from, metrics, denials: Mutex::default() }
     }
 
-    /// Takes the next connection. Who answers everybody does not ask the kernel who it is.
+    /// Takes the next connection.
     pub(super) fn accept(&self, listener: &TcpListener) -> Result<Admission, Errno> {
-        if self.allow_from.is_everybody() {
-            return Ok(Admission::Admitted(accept_with(listener, FLAGS)?.into()));
-        }
         let (socket, peer) = acceptfrom_with(listener, FLAGS)?;
         let socket = TcpStream::from(socket);
         // A client that has reset its connection already may have no address.
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).ok_or(Errno::CONNABORTED)?.ip();
         let admitted = self.allow_from.contains(peer) || is_on_this_node(peer, &socket);
-        Ok(if admitted { Admission::Admitted(socket) } else { Admission::Denied(peer) })
+        Ok(if admitted { Admission::Admitted(socket, peer) } else { Admission::Denied(peer) })
     }
 
     /// Counts one that was turned away, and logs the first, and after that one line a minute at most.

@@ -6,6 +6,8 @@ use super::limits::Limits;
 use crate::metrics::Metrics;
 use nodegate_readiness::Moment;
 use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -14,6 +16,8 @@ use tokio::task::AbortHandle;
 pub(super) struct Connections {
     limits: Limits,
     metrics: Arc<Metrics>,
+    /// How many were begun to be answered so far.
+    entered: AtomicU64,
     table: Mutex<Table>,
     emptied: Notify,
 }
@@ -41,35 +45,53 @@ pub(super) struct ConnectionSlot {
 
 impl Connections {
     pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
-        Self { limits, metrics, table: Mutex::default(), emptied: Notify::new() }
+        let (entered, table, emptied) = Default::default();
+        Self { limits, metrics, entered, table, emptied }
+    }
+
+    /// Gives a connection a slot and a task, if there is a slot.
+    pub(super) fn keep<F>(self: &Arc<Self>, activity: Arc<Activity>, life: impl FnOnce(ConnectionSlot) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some(slot) = self.enter(activity) else { return };
+        let key = slot.key;
+        let task = tokio::spawn(life(slot)).abort_handle();
+        if let Some(entry) = self.table().entries.get_mut(&key) {
+            entry.task = Some(task);
+        }
+    }
+
+    /// Counts a connection that begins.
+    pub(super) fn begun(&self) {
+        self.entered.fetch_add(1, Ordering::Relaxed);
+        self.metrics.opened();
+    }
+
+    /// Counts the end of one that needed no slot.
+    pub(super) fn ended_at_once(&self) {
+        self.metrics.closed();
     }
 
     /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
-    pub(super) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
+    fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
         let now = activity.since();
         let mut table = self.table();
         if table.entries.len() >= self.limits.connections && !self.evict(&mut table) {
             self.metrics.refused();
+            self.metrics.closed();
             return None;
         }
         let key = table.next_key;
         table.next_key += 1;
         table.entries.insert(key, Entry { reading: Some((activity.since(), now)), activity, task: None });
         debug_assert!(table.entries.len() <= self.limits.connections);
-        self.metrics.opened();
         Some(ConnectionSlot { key, connections: Arc::clone(self) })
     }
 
-    /// How many connections have taken a slot so far.
+    /// How many connections have begun so far.
     pub(super) fn entered(&self) -> u64 {
-        self.table().next_key
-    }
-
-    /// Names the task of a slot; if it has ended meanwhile there is nothing to name.
-    pub(super) fn started(&self, key: u64, task: AbortHandle) {
-        if let Some(entry) = self.table().entries.get_mut(&key) {
-            entry.task = Some(task);
-        }
+        self.entered.load(Ordering::Relaxed)
     }
 
     /// Closes one idle connection, to get its file descriptor; false if there is none.
@@ -191,12 +213,6 @@ impl Table {
             }
         }
         all
-    }
-}
-
-impl ConnectionSlot {
-    pub(super) fn key(&self) -> u64 {
-        self.key
     }
 }
 

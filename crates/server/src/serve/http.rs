@@ -15,8 +15,10 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 /// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
 const MAX_HEAD_BYTES: usize = 8192;
@@ -32,22 +34,59 @@ pub(super) fn builder() -> http1::Builder {
     http
 }
 
-/// The whole life of a connection.
-pub(super) async fn answer_requests(
+/// A connection on which not all is done that was to be done at once.
+#[expect(clippy::large_enum_variant, reason = "it goes from here into a task, which is a box of its own")]
+pub(super) enum Unfinished {
+    /// There are requests to be waited for, or answers.
+    Open(http1::Connection<Stream, RequestHandler>),
+    /// The last answer must be given time to arrive.
+    Closing(Stream),
+}
+
+/// Does what can be done without waiting. Most probes come as a connection of their own whose request is there already, and
+/// need no more than that: no task, and no slot among those who stay.
+pub(super) fn answer_at_once(
     mut connection: http1::Connection<Stream, RequestHandler>,
-    slot: ConnectionSlot,
-) {
-    if let Err(error) = poll_fn(|cx| connection.poll_without_shutdown(cx)).await {
+) -> Option<Unfinished> {
+    // What is unfinished gets a task, and a task begins with a poll.
+    let mut context = Context::from_waker(Waker::noop());
+    // As in a task a panic is on stderr by now, and costs the one connection.
+    let polled = catch_unwind(AssertUnwindSafe(|| connection.poll_without_shutdown(&mut context))).ok()?;
+    match polled {
+        Poll::Pending => Some(Unfinished::Open(connection)),
+        Poll::Ready(result) => {
+            let mut stream = ended(connection, result);
+            (!stream.finish()).then_some(Unfinished::Closing(stream))
+        }
+    }
+}
+
+impl Unfinished {
+    /// The rest of the connection's life.
+    pub(super) async fn finish(self, slot: ConnectionSlot) {
+        match self {
+            Self::Open(mut connection) => {
+                let result = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+                ended(connection, result).close().await;
+            }
+            Self::Closing(stream) => stream.linger().await,
+        }
+        drop(slot);
+    }
+}
+
+fn ended(connection: http1::Connection<Stream, RequestHandler>, result: hyper::Result<()>) -> Stream {
+    if let Err(error) = result {
         tracing::debug!(%error, "connection ended");
     }
-    connection.into_parts().io.close().await;
-    drop(slot);
+    connection.into_parts().io
 }
 
 /// Whom hyper hands the requests of one connection.
 pub(super) struct RequestHandler {
     pub(super) app: Arc<App>,
     pub(super) activity: Arc<Activity>,
+    pub(super) peer: IpAddr,
     pub(super) metrics_moved_to: Option<SocketAddr>,
 }
 
@@ -63,7 +102,7 @@ impl Service<Request<Incoming>> for RequestHandler {
         if body_left || self.app.is_closing() || asks_to_close(&request) {
             self.activity.end_after_answer();
         }
-        match self.app.respond_on(request, now, self.metrics_moved_to) {
+        match self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to) {
             Either::Left(response) => {
                 self.activity.end(now, body_left);
                 Either::Left(response)

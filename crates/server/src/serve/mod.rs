@@ -4,7 +4,6 @@
 mod accept;
 mod acceptor;
 mod activity;
-mod allow_from;
 mod backoff;
 mod connections;
 mod eviction;
@@ -16,7 +15,6 @@ mod reuseport;
 mod shutdown;
 mod stream;
 
-pub use allow_from::{AllowFrom, BadAllowFrom};
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
 
@@ -24,6 +22,7 @@ pub(crate) use accept::Server;
 pub(crate) use protocol::Protocol;
 
 use crate::answer::App;
+use crate::networks::Networks;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +34,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
     /// Which clients are answered. Those on this node always are.
-    pub allow_from: AllowFrom,
+    pub allow_from: Networks,
     /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
     pub metrics_moved_to: Option<SocketAddr>,
     /// What one client may cost the others.

@@ -1,14 +1,14 @@
 //! What is spoken on a listener.
 
 use super::activity::Activity;
-use super::connections::ConnectionSlot;
+use super::connections::{ConnectionSlot, Connections};
 use super::http::{self, RequestHandler};
 use super::stream::Stream;
 use crate::answer::App;
+use crate::probers::MOST_OF_AGENT_SEND;
 use hyper::server::conn::http1;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use tokio::task::AbortHandle;
 
 pub(crate) enum Protocol {
     Http {
@@ -25,34 +25,50 @@ impl Protocol {
         Self::Http { http: http::builder(), metrics_moved_to }
     }
 
-    /// Starts the task that is the whole life of a connection.
+    /// Begins to answer on a connection, and ends it if all can be done at once.
     pub(super) fn start(
         &self,
-        app: Arc<App>,
-        stream: Stream,
-        activity: Arc<Activity>,
-        slot: ConnectionSlot,
-    ) -> AbortHandle {
-        let task = match self {
+        app: &Arc<App>,
+        connections: &Arc<Connections>,
+        socket: TcpStream,
+        peer: IpAddr,
+    ) {
+        connections.begun();
+        let activity = Arc::new(Activity::new(app.now()));
+        let stream = Stream::new(socket, Arc::clone(&activity));
+        let app = Arc::clone(app);
+        match self {
             Self::Http { http, metrics_moved_to } => {
-                let handler = RequestHandler { app, activity, metrics_moved_to: *metrics_moved_to };
-                tokio::spawn(http::answer_requests(http.serve_connection(stream, handler), slot))
+                let handler = RequestHandler {
+                    app,
+                    activity: Arc::clone(&activity),
+                    peer,
+                    metrics_moved_to: *metrics_moved_to,
+                };
+                match http::answer_at_once(http.serve_connection(stream, handler)) {
+                    Some(unfinished) => connections.keep(activity, |slot| unfinished.finish(slot)),
+                    None => connections.ended_at_once(),
+                }
             }
             Self::AgentCheck => {
                 activity.end_after_answer();
-                tokio::spawn(answer_agent_check(app, stream, slot))
+                connections.keep(activity, |slot| answer_agent_check(app, stream, peer, slot));
             }
-        };
-        task.abort_handle()
+        }
     }
 }
 
 /// It counts as owing a request throughout, so the sweep bounds it.
-async fn answer_agent_check(app: Arc<App>, mut stream: Stream, slot: ConnectionSlot) {
-    let line = app.agent_check_line().await;
+async fn answer_agent_check(app: Arc<App>, mut stream: Stream, peer: IpAddr, slot: ConnectionSlot) {
+    let answer = app.agent_check().await;
     // A client that is gone needs no answer.
-    if stream.send_all(line.as_bytes()).await.is_ok() {
-        stream.close().await;
+    if stream.send_all(answer.line.as_bytes()).await.is_ok() {
+        let may_be_closed = stream.finish();
+        let sent = stream.hear(MOST_OF_AGENT_SEND).await;
+        app.note_agent_check(peer, &sent, &answer);
+        if !may_be_closed {
+            stream.linger().await;
+        }
     }
     drop(slot);
 }

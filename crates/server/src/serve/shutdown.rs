@@ -59,8 +59,9 @@ impl Server {
 mod tests {
     use super::*;
     use crate::answer::App;
+    use crate::networks::Networks;
     use crate::serve::accept::BATCH;
-    use crate::serve::{AllowFrom, Limits, Protocol, bind};
+    use crate::serve::{Limits, Protocol, bind};
     use nodegate_readiness::{Board, Catalog, Policy};
     use std::net::{Ipv4Addr, TcpStream};
 
@@ -68,7 +69,7 @@ mod tests {
     async fn a_queue_that_never_ends_is_left_at_the_deadline() {
         let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         let server =
-            Server::new(App::of(board), AllowFrom::EVERYBODY, Limits::default(), Protocol::AgentCheck);
+            Server::new(App::of(board), Networks::EVERYBODY, Limits::default(), Protocol::AgentCheck);
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let address = listener.local_addr().unwrap();
         let clients: Vec<_> = (0..4 * BATCH).map(|_| TcpStream::connect(address).unwrap()).collect();

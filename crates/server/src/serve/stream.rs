@@ -53,18 +53,33 @@ impl Stream {
     }
 
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
-    /// How long that may take is bounded by the sweep.
     pub(super) async fn close(mut self) {
-        // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
-        if self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request() {
-            return;
+        if !self.finish() {
+            self.linger().await;
         }
+    }
+
+    /// Sends the end; whether the connection may be closed now, or [`linger`](Self::linger)s.
+    pub(super) fn finish(&mut self) -> bool {
+        // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
+        self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request()
+    }
+
+    /// What has been sent without being read, its first `most` bytes; nothing if the end comes instead. A client that has
+    /// reset the connection by now is heard, too: the kernel gives what came before.
+    pub(super) async fn hear(&mut self, most: usize) -> Vec<u8> {
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        let begin = |bytes: &[u8]| bytes.get(..most).unwrap_or(bytes).to_vec();
+        poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk, begin)).await.unwrap_or_default()
+    }
+
+    /// Lets the answer arrive. How long that may take is bounded by the sweep.
+    pub(super) async fn linger(mut self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         while discarded < LINGER_BYTES {
-            let mut chunk = ReadBuf::uninit(&mut chunk);
-            match poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk)).await {
-                Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
+            match poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk, <[u8]>::len)).await {
+                Ok(len @ 1..) => discarded += len,
                 _ => return,
             }
         }
@@ -79,18 +94,23 @@ impl Stream {
 }
 
 impl Socket {
-    fn poll_recv(&mut self, cx: &mut Context<'_>, chunk: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Gives `take` what has come, as much as there is room for.
+    fn poll_recv<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut [MaybeUninit<u8>],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Poll<io::Result<T>> {
         if let Self::Unregistered(socket) = self {
-            match retry_on_intr(|| recv(&*socket, chunk.initialize_unfilled(), RecvFlags::empty())) {
-                Ok((len, _)) => {
-                    chunk.advance(len);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(Errno::WOULDBLOCK) => {}
+            match recv(&*socket, &mut *room, RecvFlags::empty()) {
+                Ok(((received, _), _)) => return Poll::Ready(Ok(take(received))),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
-        Pin::new(self.registered()?).poll_read(cx, chunk)
+        let mut chunk = ReadBuf::uninit(room);
+        ready!(Pin::new(self.registered()?).poll_read(cx, &mut chunk))?;
+        Poll::Ready(Ok(take(chunk.filled())))
     }
 
     /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
@@ -135,18 +155,17 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        let Self { socket, activity, ended } = &mut *self;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let room = CHUNK.min(cursor.remaining());
-        let mut chunk = ReadBuf::uninit(chunk.get_mut(..room).unwrap_or_default());
-        let result = ready!(self.socket.poll_recv(cx, &mut chunk));
-        let bytes = chunk.filled();
-        if bytes.is_empty() {
-            self.ended = true;
-        } else {
-            self.activity.received();
-            cursor.put_slice(bytes);
-        }
-        Poll::Ready(result)
+        let room = chunk.get_mut(..CHUNK.min(cursor.remaining())).unwrap_or_default();
+        socket.poll_recv(cx, room, |bytes| {
+            if bytes.is_empty() {
+                *ended = true;
+            } else {
+                activity.received();
+                cursor.put_slice(bytes);
+            }
+        })
     }
 }
 

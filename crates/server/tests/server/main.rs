@@ -11,6 +11,8 @@ mod descriptors;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod probers;
+#[cfg(test)]
 mod routes;
 #[cfg(test)]
 mod scenario;

@@ -135,6 +135,35 @@ impl Scenario {
         })
     }
 
+    /// HTTP, and agent-checks at the address beside it.
+    pub(crate) fn serve_both(self) -> (Running, SocketAddr) {
+        let World { board, timeline, app } = self.build();
+        let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap());
+        let [address, agent_address] = [&http, &agent].map(|listener| listener.local_addr().unwrap());
+        let app = Arc::new(app);
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let until =
+                |mut stopped: tokio::sync::watch::Receiver<()>| async move { drop(stopped.changed().await) };
+            let options = ServeOptions::default();
+            let agent = nodegate_server::serve_agent_check(
+                agent,
+                app.clone(),
+                options.clone(),
+                until(stopped.clone()),
+            );
+            let http = nodegate_server::serve(http, app, options, until(stopped));
+            runtime.block_on(async { tokio::try_join!(http, agent).unwrap() });
+        });
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::spawn(move || {
+            drop(ended.blocking_recv());
+            drop(stop);
+        });
+        (Running { board, timeline, address, stop: Some(end), thread: Some(thread) }, agent_address)
+    }
+
     fn start(self, limits: Limits, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();

@@ -1,6 +1,7 @@
 //! The readers of what host and network say.
 
-use super::{dns, netlink, resolv_conf, routes};
+use super::{dns, resolv_conf, routes};
+use crate::netlink;
 use hickory_proto::op::Message;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -6,8 +6,8 @@
 //!
 //! All of it blocks: the kernel looks at links under a lock (RTNL) that a driver in trouble may hold without end.
 
-use super::netlink::Netlink;
 use super::routes::DefaultRoute;
+use crate::netlink::Netlink;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;

@@ -1,52 +1,52 @@
-//! Which clients are answered.
+//! A list of networks: which clients are answered, and whose questions count.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The networks whose clients are answered; empty means everybody.
+/// The networks of clients that are meant; empty means everybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllowFrom(Vec<IpNet>);
+pub struct Networks(Vec<IpNet>);
 
 /// A list that is not one of networks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAllowFrom {
+pub enum BadNetworks {
     /// This part of it is neither a network nor an address.
     #[error(
         "{0:?} is neither; takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64"
     )]
     Part(String),
-    /// Nothing but separators. What allows nobody or everybody by mistake is refused.
+    /// Nothing but separators. What names nobody or everybody by mistake is refused.
     #[error("names nobody; takes a list of networks and addresses, or is left empty for everybody")]
     Nobody,
 }
 
-impl AllowFrom {
+impl Networks {
     /// All clients.
     pub const EVERYBODY: Self = Self(Vec::new());
 
-    /// Whether all clients are answered.
+    /// Whether all clients are meant.
     pub fn is_everybody(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a client of this address is answered; an IPv4 one also as a dual-stack socket shows it.
-    pub(super) fn contains(&self, client: IpAddr) -> bool {
+    /// Whether a client of this address is meant; an IPv4 one also as a dual-stack socket shows it.
+    pub(crate) fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
     }
 }
 
-impl FromStr for AllowFrom {
-    type Err = BadAllowFrom;
+impl FromStr for Networks {
+    type Err = BadNetworks;
 
-    fn from_str(text: &str) -> Result<Self, BadAllowFrom> {
+    fn from_str(text: &str) -> Result<Self, BadNetworks> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let networks = parts
-            .map(|part| network(part).ok_or_else(|| BadAllowFrom::Part(part.to_owned())))
+            .map(|part| network(part).ok_or_else(|| BadNetworks::Part(part.to_owned())))
             .collect::<Result<Vec<_>, _>>()?;
         if networks.is_empty() && !text.is_empty() {
-            return Err(BadAllowFrom::Nobody);
+            return Err(BadNetworks::Nobody);
         }
         Ok(Self(networks))
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn allows(list: &str, client: &str) -> bool {
-        list.parse::<AllowFrom>().unwrap().contains(client.parse().unwrap())
+        list.parse::<Networks>().unwrap().contains(client.parse().unwrap())
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
     fn everybody_is_only_whom_nobody_named() {
         assert!(allows("", "203.0.113.9") && allows("", "fd00::1"));
         for list in [",", " ", " , "] {
-            assert_eq!(list.parse::<AllowFrom>(), Err(BadAllowFrom::Nobody), "{list:?}");
+            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Nobody), "{list:?}");
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
             ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.0/", "10.0.0.1-9", "[::1]"]
         {
             let list = format!("10.0.0.1,{bad}");
-            assert_eq!(list.parse::<AllowFrom>(), Err(BadAllowFrom::Part(bad.to_owned())));
+            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Part(bad.to_owned())));
         }
     }
 }

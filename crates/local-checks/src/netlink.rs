@@ -1,11 +1,12 @@
-//! What the kernel knows of links and neighbours, over rtnetlink. Reading needs no privilege.
+//! What the kernel knows of links and neighbours, over rtnetlink, and of connections, over `sock_diag`. Reading needs no
+//! privilege.
 //!
-//! Two requests of fixed form and one field of each answer are all that is needed, so this writes and reads the bytes by
-//! itself (rtnetlink(7), `linux/neighbour.h`, `linux/if_link.h`).
+//! Three requests of fixed form and one field of each answer at most are all that is needed, so this writes and reads the
+//! bytes by itself (rtnetlink(7), `sock_diag(7)`, `linux/neighbour.h`, `linux/if_link.h`, `linux/inet_diag.h`).
 
 use rustix::fd::OwnedFd;
 use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 use std::net::IpAddr;
 
@@ -26,38 +27,67 @@ const NUD_DELAY: u16 = 0x08;
 const NUD_PROBE: u16 = 0x10;
 const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const IPPROTO_TCP: u8 = 6;
+const TCP_ESTABLISHED: u32 = 1;
 const HEADER: usize = 16;
 /// As much as the kernel puts into one message of a dump.
 const BUFFER: usize = 32 * 1024;
-/// The most messages that are read of one dump: neighbour tables end at some thousand entries.
+/// The most messages that are read of one dump: neighbour tables end at some thousand entries, and each message has some
+/// hundred connections.
 const MAX_MESSAGES: usize = 1024;
 
 /// A question to the kernel.
-pub(super) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(OwnedFd);
 
 /// A network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// It is up and has a carrier.
-    pub(super) running: bool,
+    pub(crate) running: bool,
     /// There is something on it that must be asked for its address: not so on tunnels and point-to-point links.
-    pub(super) resolves: bool,
+    pub(crate) resolves: bool,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    pub(crate) fn open() -> io::Result<Self> {
         // No protocol means NETLINK_ROUTE.
-        Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?))
+        Self::open_to(None)
+    }
+
+    /// To ask for connections.
+    pub(crate) fn open_diag() -> io::Result<Self> {
+        Self::open_to(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
+    fn open_to(protocol: Option<Protocol>) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?))
+    }
+
+    /// How many established TCP connections have this port at this end. The kernel sorts the others out.
+    pub(crate) fn established(&self, port: u16) -> io::Result<u64> {
+        let mut count = 0;
+        // A dual-stack socket's connections are those of an IPv6 socket whatever they run over: none counts twice.
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            let family = u8::try_from(family.as_raw()).map_err(io::Error::other)?;
+            let mut body = vec![family, IPPROTO_TCP, 0, 0];
+            body.extend((1_u32 << TCP_ESTABLISHED).to_ne_bytes());
+            // Of the socket's identity all else is left open.
+            body.extend(port.to_be_bytes());
+            body.extend([0; 46]);
+            self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, |_| count += 1)?;
+        }
+        Ok(count)
     }
 
     /// The number of an interface.
-    pub(super) fn index(&self, interface: &str) -> io::Result<u32> {
+    pub(crate) fn index(&self, interface: &str) -> io::Result<u32> {
         Ok(name_to_index(&self.0, interface)?)
     }
 
     /// What becomes of packets on the interface with this number.
-    pub(super) fn link(&self, index: u32) -> io::Result<Link> {
+    pub(crate) fn link(&self, index: u32) -> io::Result<Link> {
         let mut body = vec![0; 4];
         body.extend(index.to_ne_bytes());
         body.extend([0; 8]);
@@ -69,7 +99,7 @@ impl Netlink {
     }
 
     /// Whether the kernel has a link-layer address for the neighbour with this address on the interface with this number.
-    pub(super) fn knows_neighbour(&self, address: IpAddr, index: u32) -> io::Result<bool> {
+    pub(crate) fn knows_neighbour(&self, address: IpAddr, index: u32) -> io::Result<bool> {
         let (family, address) = match address {
             IpAddr::V4(ip) => (AddressFamily::INET, ip.octets().to_vec()),
             IpAddr::V6(ip) => (AddressFamily::INET6, ip.octets().to_vec()),
@@ -116,7 +146,7 @@ impl Netlink {
 }
 
 /// Shows each answer in a datagram; says whether it was the last one.
-pub(super) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+pub(crate) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(body) = bytes.get(HEADER..length) else { break };
@@ -140,7 +170,7 @@ fn is_known(state: u16) -> bool {
 }
 
 /// The value of the first attribute of this kind.
-pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
         let length = usize::from(length);
         let value = bytes.get(4..length)?;
@@ -165,6 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rustix::io::Errno;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn an_error_that_is_none_is_one_all_the_same() {
@@ -186,6 +217,27 @@ mod tests {
         assert!(netlink.index("no-such-link").is_err());
         for nobody in ["192.0.2.1", "2001:db8::1"] {
             assert!(!netlink.knows_neighbour(nobody.parse().unwrap(), loopback).unwrap(), "{nobody}");
+        }
+    }
+
+    #[test]
+    fn connections_are_counted_by_the_port_at_this_end() {
+        for address in ["127.0.0.1:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let count = || Netlink::open_diag().unwrap().established(port).unwrap();
+            assert_eq!(count(), 0, "one that listens is no connection");
+            let connect = || {
+                let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                (client, listener.accept().unwrap().0)
+            };
+            let mut open: Vec<_> = (0..600).map(|_| connect()).collect();
+            assert_eq!(count(), 600, "{address}");
+            open.truncate(2);
+            assert_eq!(count(), 2);
+            let (client, _server) = open.pop().unwrap();
+            drop(client);
+            assert_eq!(count(), 1, "one whose client has gone");
         }
     }
 

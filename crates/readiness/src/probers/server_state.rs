@@ -1,0 +1,172 @@
+//! What HAProxy says of itself with each check if it has `http-check send-state`:
+//! `X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0`.
+
+use std::fmt;
+
+/// Longer names are none: a host's name has at most 64 bytes, and nobody names a server like that.
+const MOST_OF_A_NAME: usize = 128;
+
+/// The header, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerState<'a> {
+    /// The HAProxy's own name.
+    pub node: &'a str,
+    /// The backend and the server that stands for this node.
+    pub server: &'a str,
+    /// Its state there.
+    pub state: Option<CheckState>,
+    /// Its sessions there.
+    pub sessions: Option<u32>,
+}
+
+/// How far HAProxy's checks of a server have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckState {
+    word: Word,
+    /// How many of how many checks it takes to change.
+    progress: Option<(u16, u16)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Up,
+    Down,
+    NoLoadBalancing,
+    NoCheck,
+}
+
+impl Word {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Up, "UP"),
+        (Self::Down, "DOWN"),
+        (Self::NoLoadBalancing, "NOLB"),
+        (Self::NoCheck, "no check"),
+    ];
+}
+
+impl<'a> ServerState<'a> {
+    /// Reads the header's value; `None` if it does not name who sends it. Fields that are unknown or can't be read are passed
+    /// over: HAProxy has added some over time.
+    pub fn parse(value: &'a [u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(value).ok()?.split(';').map(str::trim);
+        let state = parts.next().and_then(CheckState::parse);
+        let (mut node, mut server, mut sessions) = (None, None, None);
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key {
+                "node" => node = name(value),
+                "name" => server = name(value),
+                // Of the server, and of its backend.
+                "scur" => sessions = value.split('/').next().and_then(|own| own.parse().ok()),
+                _ => {}
+            }
+        }
+        Some(Self { node: node?, server: server?, state, sessions })
+    }
+}
+
+/// What HAProxy allows in names.
+fn name(text: &str) -> Option<&str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
+    (1..=MOST_OF_A_NAME).contains(&text.len()).then_some(text).filter(|text| text.bytes().all(allowed))
+}
+
+impl CheckState {
+    fn parse(text: &str) -> Option<Self> {
+        let (word, progress) = match text.rsplit_once(' ') {
+            Some((word, progress)) if progress.contains('/') => {
+                let (done, of) = progress.split_once('/')?;
+                (word, Some((done.parse().ok()?, of.parse().ok()?)))
+            }
+            _ => (text, None),
+        };
+        let (word, _) = Word::ALL.into_iter().find(|(_, text)| *text == word)?;
+        Some(Self { word, progress })
+    }
+
+    /// As one number that is not zero, from which [`CheckState::from_number`] makes the same again.
+    pub fn to_number(self) -> u64 {
+        let (done, of) = self.progress.unwrap_or_default();
+        let flag = u64::from(self.progress.is_some());
+        (u64::from(done) << 32) | (u64::from(of) << 16) | (flag << 8) | (self.word as u64 + 1)
+    }
+
+    /// The state of a number; `None` for one that stands for none.
+    pub fn from_number(number: u64) -> Option<Self> {
+        let [_, _, done_high, done_low, of_high, of_low, flag, word] = number.to_be_bytes();
+        let (word, _) = *Word::ALL.get(usize::from(word).checked_sub(1)?)?;
+        let progress = (u16::from_be_bytes([done_high, done_low]), u16::from_be_bytes([of_high, of_low]));
+        Some(Self { word, progress: (flag == 1).then_some(progress) })
+    }
+}
+
+impl fmt::Display for CheckState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Word::ALL.into_iter().find(|(word, _)| *word == self.word).map_or("", |(_, text)| text);
+        f.write_str(word)?;
+        self.progress.map_or(Ok(()), |(done, of)| write!(f, " {done}/{of}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_haproxy_sends_is_read() {
+        let sent = b"UP 2/3; name=bck/srv; node=lb1; weight=1/2; scur=13/22; qcur=0";
+        let state = ServerState::parse(sent).unwrap();
+        assert_eq!((state.node, state.server, state.sessions), ("lb1", "bck/srv", Some(13)));
+        assert_eq!(state.state.unwrap().to_string(), "UP 2/3");
+        // As 2.6 sends it.
+        let sent =
+            b"DOWN; address=10.0.0.11; port=25001; name=app/worker-1; node=lb1; weight=1/1; scur=0/0; qcur=0";
+        let state = ServerState::parse(sent).unwrap();
+        assert_eq!((state.server, state.state.unwrap().to_string().as_str()), ("app/worker-1", "DOWN"));
+    }
+
+    #[test]
+    fn states_are_those_of_haproxy() {
+        for text in ["DOWN", "DOWN 1/2", "UP 1/3", "UP", "NOLB 2/3", "NOLB", "no check"] {
+            let state = CheckState::parse(text).unwrap();
+            assert_eq!(CheckState::from_number(state.to_number()), Some(state));
+            assert_eq!(state.to_string(), text);
+        }
+        assert_eq!(CheckState::from_number(0), None);
+        for text in ["", "up", "UP 1", "UP 1/", "UP 1/99999999", "MAINT"] {
+            assert_eq!(CheckState::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_does_not_say_who_it_is_is_nobody() {
+        let long = format!("UP; name=a/b; node={}", "n".repeat(129));
+        for text in [
+            "",
+            ";;;",
+            "UP; name=a/b",
+            "UP; node=lb",
+            "UP; name=; node=lb",
+            "UP; name=a\"b; node=lb",
+            "UP; name=<b>; node=lb",
+            &long,
+        ] {
+            assert_eq!(ServerState::parse(text.as_bytes()), None, "{text}");
+        }
+        let odd = ServerState::parse(b"?;name=a/b;node=lb;scur=-1/2;=;;x").unwrap();
+        assert_eq!((odd.state, odd.sessions), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_read(value in prop::collection::vec(any::<u8>(), 0..200), number: u64) {
+            let _ = ServerState::parse(&value);
+            let _ = CheckState::from_number(number).map(|state| state.to_string());
+        }
+
+        #[test]
+        fn any_text_like_it_is_read(value in "(UP|DOWN|NOLB|[ 0-9/;]|name=|node=|scur=|a){0,30}") {
+            let _ = ServerState::parse(value.as_bytes());
+        }
+    }
+}

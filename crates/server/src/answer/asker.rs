@@ -1,0 +1,43 @@
+//! Who asks, and what is noted of it.
+
+use super::app::App;
+use crate::probers::{Asks, Question};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use nodegate_readiness::probers::Given;
+use nodegate_readiness::{Moment, Verdict};
+use std::net::IpAddr;
+
+/// What a HAProxy with `http-check send-state` says of itself.
+static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
+
+/// Who asks.
+#[derive(Clone, Default)]
+pub(super) struct Asker {
+    /// `None` for a request that came over no connection.
+    pub(super) peer: Option<IpAddr>,
+    pub(super) server_state: Option<HeaderValue>,
+}
+
+impl Asker {
+    /// Whoever is at the other end, by what it says of itself.
+    pub(super) fn new(peer: Option<IpAddr>, headers: &mut HeaderMap) -> Self {
+        Self { peer, server_state: headers.remove(&SERVER_STATE) }
+    }
+}
+
+impl App {
+    /// Notes who was told what. An answer without a verdict says nothing of the node.
+    pub(super) fn note(
+        &self,
+        asker: &Asker,
+        asks: Asks<'_>,
+        code: Option<u16>,
+        verdict: Option<Verdict>,
+        now: Moment,
+    ) {
+        let (Some(peer), Some(verdict)) = (asker.peer, verdict) else { return };
+        let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
+        self.probers.note(&Question { peer, asks, server_state }, Given { verdict, code }, &self.board, now);
+    }
+}

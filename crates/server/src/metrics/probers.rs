@@ -1,0 +1,38 @@
+//! The families that say who goes on asking, and what they were told.
+
+use super::state::{Encoded, StateCollector, counter, gauge, seconds};
+use nodegate_readiness::Moment;
+use nodegate_readiness::probers::{ProberRecord, Standing};
+use nodegate_readiness::status::Status;
+use prometheus_client::encoding::DescriptorEncoder;
+use std::time::Duration;
+
+impl StateCollector {
+    /// Of probers that go on asking, or did within the hour: whoever asks now and then would be a series each.
+    pub(super) fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let (records, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
+        let overflows = drain.overflows;
+        let status = Status::read(&self.board, self.version, now).with_probers(records, drain);
+        let regular = || status.probers.iter().filter(|prober| prober.standing != Standing::Occasional);
+
+        let help = "Probers that go on asking, and whose answer a drain changes.";
+        gauge(encoder, "probers", help)?
+            .encode_gauge(&u64::try_from(status.told_of().1).unwrap_or(u64::MAX))?;
+        let help = "Time since a prober that goes on asking, or did within the hour, last asked.";
+        let mut family = seconds(encoder, "prober_age", help)?;
+        for prober in regular() {
+            let (who, age) = (prober.who(), Duration::from_millis(prober.last_ms).as_secs_f64());
+            family.encode_family(&labels(&who, prober))?.encode_gauge(&age)?;
+        }
+        let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; only who goes on asking.";
+        let mut family = gauge(encoder, "prober_told", help)?;
+        for (prober, told) in regular().filter_map(|prober| Some((prober, prober.told?))) {
+            family.encode_family(&labels(&prober.who(), prober))?.encode_gauge(&u64::from(told))?;
+        }
+        counter(encoder, "prober_overflows", "Questions of probers that could not be remembered.", overflows)
+    }
+}
+
+fn labels<'a>(who: &'a str, prober: &'a ProberRecord) -> [(&'static str, &'a str); 2] {
+    [("prober", who), ("question", &prober.question)]
+}

@@ -1,0 +1,105 @@
+//! Who asks, as it comes over sockets.
+
+use crate::scenario::{Client, Running, Scenario, cordoned};
+use serde_json::Value;
+use std::io::Write;
+
+fn probers(server: &Running) -> Vec<Value> {
+    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
+    status["probers"].as_array().unwrap().clone()
+}
+
+fn asked(server: &Running, target: &str, header: &str) {
+    let mut client = server.connect();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{header}Connection: close\r\n\r\n"));
+    client.last_response();
+}
+
+#[test]
+fn only_questions_for_the_verdict_count() {
+    let server = Scenario { services: vec![("shop/web", 1)], ..Scenario::default() }.serve();
+    for target in
+        ["/", "/metrics", "/livez", "/readyz", "/nodename", "/status.json", "/bogus", "/health?drain=x"]
+    {
+        server.get(target);
+    }
+    server.get("/services/shop/other");
+    assert_eq!(probers(&server), Vec::<Value>::new());
+    for target in ["/health", "/nodecheck", "/services/shop/web?drain=503", "/health?check=bogus"] {
+        server.get(target);
+    }
+    server.request("OPTIONS", "/");
+    server.request("HEAD", "/health");
+    let questions: Vec<_> = probers(&server)
+        .into_iter()
+        .map(|prober| (prober["question"].as_str().unwrap().to_owned(), prober["asked"].as_u64().unwrap()))
+        .collect();
+    let expected = [
+        ("/health", 2),
+        ("/health?check=bogus", 1),
+        ("/nodecheck", 1),
+        ("/services/shop/web?drain=503", 1),
+        ("OPTIONS /", 1),
+    ];
+    assert_eq!(questions, expected.map(|(question, asked)| (question.to_owned(), asked)));
+}
+
+#[test]
+fn each_answer_is_noted_with_what_it_said() {
+    let server = Scenario::default().serve();
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/health?drain=404").status, 200);
+    server.set_node(cordoned());
+    for _ in 0..4 {
+        assert_eq!(kept.ask("/health?drain=404").status, 404);
+    }
+    let prober = &probers(&server)[0];
+    assert_eq!(prober["address"], "127.0.0.1");
+    assert_eq!(prober["standing"], "regular");
+    assert_eq!((&prober["code"], &prober["verdict"]), (&404.into(), &"draining".into()));
+    assert_eq!((&prober["asked"], &prober["in_a_row"]), (&5.into(), &4.into()));
+    assert_eq!(prober["told"], true);
+    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
+    let drain = &status["drain"];
+    assert_eq!((&drain["told"], &drain["released"]), (&Value::Null, &Value::Null));
+    assert!(drain["not_known"].as_str().unwrap().starts_with("the agent has listened for"), "{drain}");
+}
+
+#[test]
+fn a_haproxy_may_say_who_it_is() {
+    let server = Scenario::default().serve();
+    let header =
+        "X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0\r\n";
+    asked(&server, "/health", header);
+    asked(&server, "/health", "X-Haproxy-Server-State: <script>\r\n");
+    let probers = probers(&server);
+    assert_eq!(probers.len(), 2);
+    let expected = serde_json::json!({"node":"lb1","server":"app/worker-1","state":"UP 2/3","sessions":13});
+    assert!(probers.iter().any(|prober| prober["haproxy"] == expected), "{probers:?}");
+}
+
+#[test]
+fn agent_checks_are_probers_by_what_they_send() {
+    let (http, agent) = Scenario::default().serve_both();
+    let ask = |send: &str| {
+        let mut client = Client(nodegate_testbed::http::connect(agent).unwrap());
+        client.send(send);
+        assert_eq!(client.read_to_close(), "up ready\n");
+        // As HAProxy ends it.
+        socket2::SockRef::from(&client.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    };
+    let questions = || -> Vec<_> {
+        let probers = probers(&http);
+        probers.iter().map(|prober| prober["question"].as_str().unwrap().to_owned()).collect()
+    };
+    for send in ["", "lb1\n", "lb2 <b>\n"] {
+        ask(send);
+    }
+    nodegate_testbed::waiting::until("all to be noted", || (questions().len() == 3).then_some(()));
+    assert_eq!(questions(), ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"]);
+    // One that is gone before the answer.
+    let mut gone = Client(nodegate_testbed::http::connect(agent).unwrap());
+    gone.0.write_all(b"lb1\n").unwrap();
+    drop(gone);
+    assert!(probers(&http).iter().all(|prober| prober.get("code").is_none()));
+}

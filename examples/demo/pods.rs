@@ -1,0 +1,182 @@
+//! What runs in the demo's pods: real servers, which end when their pod does.
+//!
+//! The pods `web` of a `ReplicaSet` say which node they are on. On each node a pod `ingress` of a `DaemonSet` listens on the host's
+//! network and passes on to those pods that are on its own node, as with `externalTrafficPolicy: Local`.
+
+use crate::node::{DemoNode, Network};
+use crate::screen::Screen;
+use nodegate_kube_sim::{PodProgram, RunningPod};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+const WEB_PORT: u16 = 8080;
+/// For how long a pod that is told to end takes connections that were on their way.
+const LAST_CALL: Duration = Duration::from_millis(300);
+/// A client that takes longer to send its request is none of ours.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What asks for a large file; it comes in so many parts, at most,
+pub(crate) const LARGE: &str = "/large";
+const PARTS: std::ops::Range<u32> = 5..25;
+/// one at a time.
+const BETWEEN_PARTS: Duration = Duration::from_millis(200);
+
+/// The pods that serve now; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Pods {
+    serving: Arc<Mutex<Serving>>,
+    nodes: Arc<[DemoNode]>,
+    screen: Screen,
+}
+
+struct Serving {
+    /// By the pod's name: its node, and where it is.
+    pods: BTreeMap<String, (String, SocketAddr)>,
+    addresses: Box<dyn Iterator<Item = Ipv4Addr> + Send>,
+    turn: usize,
+}
+
+impl Pods {
+    pub(crate) fn new(network: Network, screen: Screen) -> Self {
+        let serving = Serving { pods: BTreeMap::new(), addresses: Box::new(network.pods()), turn: 0 };
+        Self { serving: Arc::new(Mutex::new(serving)), nodes: network.nodes().into(), screen }
+    }
+
+    /// What runs in each pod, by its label.
+    pub(crate) fn program(&self) -> PodProgram {
+        let pods = self.clone();
+        PodProgram::new(move |pod| {
+            let pods = pods.clone();
+            async move {
+                let label = pod.object().pointer("/metadata/labels/app").and_then(|label| label.as_str());
+                match label {
+                    Some("web") => pods.web(pod).await,
+                    _ => pods.ingress(pod).await,
+                }
+            }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Serving> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many pods serve on a node.
+    pub(crate) fn count(&self, node: &str) -> usize {
+        self.lock().pods.values().filter(|(on, _)| on == node).count()
+    }
+
+    /// A pod that serves on this node: each in turn.
+    fn next(&self, node: &str) -> Option<SocketAddr> {
+        let mut serving = self.lock();
+        serving.turn = serving.turn.wrapping_add(1);
+        let here: Vec<_> = serving.pods.values().filter(|(on, _)| on == node).collect();
+        here.get(serving.turn.checked_rem(here.len())?).map(|(_, address)| *address)
+    }
+
+    async fn bind(&self) -> TcpListener {
+        loop {
+            let address = self.lock().addresses.next().unwrap_or(Ipv4Addr::LOCALHOST);
+            match TcpListener::bind((address, WEB_PORT)).await {
+                Ok(listener) => return listener,
+                // Somebody else has it.
+                Err(_) => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    async fn web(self, mut pod: RunningPod) {
+        let listener = self.bind().await;
+        let Ok(address) = listener.local_addr() else { return };
+        let node = pod.node().to_owned();
+        let mut requests = JoinSet::new();
+        self.lock().pods.insert(pod.name().to_owned(), (node.clone(), address));
+        pod.ready(address.ip());
+        self.screen.pod(&node, &format!("pod {} serves", pod.name()));
+        tokio::select! {
+            () = serve(&listener, &mut requests, move |stream| answer(node.clone(), stream)) => {}
+            () = pod.asked_to_end() => {}
+        }
+        // Who has been sent here already is served, as with a preStop hook that sleeps; then it finishes what is under way.
+        self.lock().pods.remove(pod.name());
+        self.screen.pod(pod.node(), &format!("pod {} is evicted", pod.name()));
+        let node = pod.node().to_owned();
+        let _ =
+            timeout(LAST_CALL, serve(&listener, &mut requests, move |stream| answer(node.clone(), stream)))
+                .await;
+        drop(listener);
+        while requests.join_next().await.is_some() {}
+        self.screen.pod(pod.node(), &format!("pod {} has ended", pod.name()));
+    }
+
+    async fn ingress(self, mut pod: RunningPod) {
+        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()).copied() else { return };
+        let listener = match TcpListener::bind(node.ingress()).await {
+            Ok(listener) => listener,
+            Err(error) => return self.screen.pod(node.name, &format!("no ingress: {error}")),
+        };
+        pod.ready(node.address.into());
+        let mut requests = JoinSet::new();
+        let pass = |stream| {
+            let pods = self.clone();
+            async move { pods.pass(node, stream).await }
+        };
+        tokio::select! {
+            () = serve(&listener, &mut requests, pass) => {}
+            () = pod.asked_to_end() => {}
+        }
+    }
+
+    /// Without a pod on this node there is nobody to pass on to: the client is turned away.
+    async fn pass(self, node: DemoNode, mut client: TcpStream) -> io::Result<()> {
+        let Some(pod) = self.next(node.name) else { return Ok(()) };
+        let mut pod = TcpStream::connect(pod).await?;
+        copy_bidirectional(&mut client, &mut pod).await.map(|_| ())
+    }
+}
+
+async fn serve<F>(listener: &TcpListener, requests: &mut JoinSet<()>, answer: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let answer = answer(stream);
+                    // What a client does to its connection is its own affair.
+                    requests.spawn(async move { drop(answer.await) });
+                }
+                Err(_) => sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = requests.join_next() => {}
+        }
+    }
+}
+
+/// Says the node's name; behind some dots, one after the other, if the file is large.
+async fn answer(node: String, mut stream: TcpStream) -> io::Result<()> {
+    let mut request = [0; 1024];
+    // A balancer's own check connects and sends nothing.
+    let read = timeout(PATIENCE, stream.read(&mut request)).await??;
+    let request = request.get(..read).unwrap_or_default();
+    if read == 0 {
+        return Ok(());
+    }
+    let large = request.starts_with(format!("GET {LARGE} ").as_bytes());
+    let parts = if large { fastrand::u32(PARTS) } else { 0 };
+    let length = node.len() + usize::try_from(parts).unwrap_or_default();
+    stream.write_all(format!("HTTP/1.0 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes()).await?;
+    for _ in 0..parts {
+        sleep(BETWEEN_PARTS).await;
+        stream.write_all(b".").await?;
+    }
+    stream.write_all(node.as_bytes()).await?;
+    stream.shutdown().await
+}
