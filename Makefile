@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests man tools
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,9 @@ fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table
 
 manifests: ## Render manifests/install.yaml
 	hack/render-manifests
+
+chart: ## Write the table of values in charts/nodegate/README.md
+	@cargo test --quiet --locked --test documents -- --ignored --exact chart::readme::write --nocapture
 
 man: ## Write packaging/man and packaging/completions from the programs' argument parsers
 	@cargo test --quiet --locked --test documents -- --ignored --exact man::write --nocapture

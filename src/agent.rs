@@ -7,10 +7,11 @@ use crate::memory::{self, Sources};
 use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
+use crate::traffic;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Board, CheckId, Flip, Liveness, Timeline};
-use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ServeError};
+use nodegate_server::{Activate, App, AppParts, BindError, Metrics, ProberSettings, ServeError};
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +50,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
     let metrics = Arc::new(Metrics::default());
     let Settings { node_name, policy, local_checks, catalog, default_checks, state_file, .. } = settings;
+    let traffic = traffic::count(settings.traffic_ports).map_err(starting("count of connections"))?;
     let stale_after = policy.stale_after;
     let (flipped, flips) = sync_channel(1);
     let on_flip = on_flip(node_name.clone(), metrics.clone(), flipped);
@@ -59,6 +61,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = app(&board, timeline, &liveness, runner, metrics);
+    app.set_probers(ProberSettings { balancers: settings.balancers, traffic });
     watch_metrics.register(app.registry_mut(), board.clone(), timeline);
 
     let (startup, started) = watch::channel(Startup::Connecting);

@@ -1,12 +1,13 @@
-//! The command line and the environment: every setting of the agent and of `nodegate status`, each declared once. What
+//! The command line and the environment: every setting of the agent and of the commands that ask one, each declared once. What
 //! depends on several of them is for [`crate::settings`].
 
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::probers::{FALL, Goal, RISE};
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, Policy, ServiceName};
 use nodegate_server::{Limits, Networks};
-use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, LogSettings, choice, duration, number, shown};
+use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, List, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -36,7 +37,8 @@ It watches the node's own Node object and answers /health from memory: 200 while
 drained, else 503 with the reason. No probe costs an API request. When the API server can't be reached for longer than \
 --stale-after, the cache is stale and nodegate fails open (see --on-stale), so that a control-plane outage never \
 empties the pool.\n\n\
-nodegate status asks an agent that runs, and tells what it says by its exit code, too.",
+nodegate status asks an agent that runs, and tells what it says by its exit code, too. nodegate wait ends when every load \
+balancer has been told that the node is out, so that a drain loses nothing.",
     after_long_help = "\
 PATHS
   /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
@@ -61,12 +63,14 @@ EXAMPLES
   nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
   nodegate --http-check nginx=http://127.0.0.1:10254/healthz   # a check of your own, asked for as http:nginx
   nodegate status                                        # what the agent on this machine says
+  nodegate wait --for told                               # until all balancers know that the node is out
 
 EXIT CODES
   0  ended by SIGTERM or SIGINT
   1  could not start, e.g. the port is taken; or a second signal ended a shutdown at once
   2  a setting is wrong; every wrong one is named on a line of its own
-  nodegate status ends with the verdict: 0 to 2, and 3 if nothing is known"
+  nodegate status ends with the verdict: 0 to 2, and 3 if nothing is known; nodegate wait with 0, 1 if it took too long,
+  and 3 if it can't be known"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -98,6 +102,17 @@ pub(crate) struct Args {
     /// the node itself are always answered: the kubelet's probes come from there
     #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
     pub(crate) allow_from: Option<Networks>,
+
+    /// Whose questions count for "told" (nodegate wait): networks and addresses as --allow-from has them; empty means
+    /// everybody's, a monitor's like a load balancer's
+    #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
+    pub(crate) balancers: Option<Networks>,
+
+    /// The ports at which processes on this host, such as an ingress on the host's network, take the traffic of clients:
+    /// nodegate wait --for released waits until no connection to them is left; up to 16
+    #[arg(long, env = "NODEGATE_TRAFFIC_PORT", value_name = "LIST", default_value_t)]
+    #[arg(value_parser = traffic_ports, hide_default_value = true)]
+    pub(crate) traffic_port: List<u16>,
 
     /// A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the
     /// page); it answers all other paths, too. --allow-from does not apply to it
@@ -191,6 +206,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Status(StatusArgs),
+    Wait(WaitArgs),
 }
 
 /// Shows what a running agent says; the exit code is the verdict
@@ -239,6 +255,75 @@ pub(crate) struct StatusArgs {
     pub(crate) timeout: Duration,
 }
 
+/// Waits until every load balancer has been told that the node is out, or back
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "nodegate wait asks a running agent who asks it and what each was told, and ends when what is waited for has \
+come: that every load balancer knows that the node is out of the pool, that besides no session is left on it, or that all \
+know that it is back. It goes between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. \
+It changes nothing.\n\n\
+A balancer counts as told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), and \
+has asked once more: who asks again has digested the answer before. All who go on asking are waited for, and those who fall \
+silent until they are gone, ten of their intervals and half a minute later.",
+    after_long_help = "\
+WHAT CAN'T BE KNOWN
+  An agent that has just started does not know yet who asks: for 90 s nothing is known. So it is while the cache is stale, and
+  where nobody asks. Several balancers behind one address look like one that asks more often, unless they name themselves
+  (HAProxy: http-check send-state, agent-send); --interval says how often each of them asks. Whether sessions are left is
+  known where --traffic-port is set.
+
+THE AGENT ON THIS MACHINE
+  is found as nodegate status finds it; in its Pod: kubectl -n nodegate exec <pod> -- /nodegate wait
+
+EXAMPLES
+  kubectl cordon worker-1 && nodegate wait --addr 10.0.0.11 && kubectl drain worker-1 --ignore-daemonsets
+  nodegate wait --probers 2              # two balancers must have been told
+  nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
+  nodegate wait --for released           # an ingress on the host's network has no connection left
+  nodegate wait --for ready              # after kubectl uncordon
+
+EXIT CODES
+  0  it has come
+  1  it has not come in time; the last line names who was waited for
+  3  it can't be known, and the last line says why; or wrong arguments"
+)]
+pub(crate) struct WaitArgs {
+    /// What to wait for: told, every balancer knows that the node is out; released, and no session is left; ready, every
+    /// balancer knows that it is back
+    #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
+    pub(crate) goal: Goal,
+
+    /// The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port:
+    /// that of the agent on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) addr: Option<String>,
+
+    /// How many answers in a row take a server out: the largest `fall` of all balancers
+    #[arg(long, value_name = "COUNT", default_value_t = FALL, value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) fall: u32,
+
+    /// How many bring it back: the largest `rise`
+    #[arg(long, value_name = "COUNT", default_value_t = RISE, value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) rise: u32,
+
+    /// How many probers must go on asking; with fewer it is not known whether all were told
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=256_usize, "takes a number from 1 to 256"))]
+    pub(crate) probers: Option<usize>,
+
+    /// At which interval each balancer asks, if several share an address and don't name themselves
+    #[arg(long, value_name = "DURATION")]
+    #[arg(value_parser = duration(Duration::from_millis(1)..=Duration::from_hours(1)))]
+    pub(crate) interval: Option<Duration>,
+
+    /// How long to wait; if not set, 2 min, or as long as the slowest balancer needs
+    #[arg(long, value_name = "DURATION")]
+    #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(24)))]
+    pub(crate) timeout: Option<Duration>,
+}
+
+const TIMES: &str = "takes a number from 1 to 1000";
+
 /// How `nodegate status` shows what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
@@ -271,4 +356,11 @@ fn metrics_addr(value: &str) -> Result<SocketAddr, &'static str> {
 
 fn host_root(value: &str) -> Result<HostRoot, &'static str> {
     HostRoot::new(value)
+}
+
+fn traffic_ports(value: &str) -> Result<List<u16>, String> {
+    const MOST: usize = 16;
+    let takes = || format!("takes a list of up to {MOST} ports");
+    let list = List::<u16>::of("ports")(value).map_err(|_| takes())?;
+    if list.0.len() > MOST || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
 }

@@ -11,6 +11,8 @@ mod settings;
 mod status;
 mod target;
 mod timer_task;
+mod traffic;
+mod wait;
 
 use args::{Args, Command};
 use nodegate_settings::{BAD_SETTING, UNKNOWN, failed, read};
@@ -24,10 +26,12 @@ fn main() -> ExitCode {
 /// What it ends with, sooner or later.
 fn start() -> Result<ExitCode, ExitCode> {
     // What asks an agent says by its exit code what the agent says.
-    let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status");
+    let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status" || word == "wait");
     let (args, mut wrong) = read::<Args>(if asks { UNKNOWN } else { BAD_SETTING })?;
-    if let Some(Command::Status(args)) = args.command {
-        return status::run(&args, wrong);
+    match args.command {
+        Some(Command::Status(args)) => return status::run(&args, wrong),
+        Some(Command::Wait(args)) => return wait::run(&args, wrong),
+        None => {}
     }
     let log = args.log.clone();
     let settings = Settings::new(args, &mut wrong);

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) local_checks: LocalChecks,
     pub(crate) catalog: Catalog,
     pub(crate) default_checks: Vec<CheckId>,
+    pub(crate) balancers: Networks,
+    pub(crate) traffic_ports: Vec<u16>,
 }
 
 impl Settings {
@@ -61,6 +63,8 @@ impl Settings {
             local_checks,
             default_checks,
             catalog,
+            balancers: args.balancers.unwrap_or(Networks::EVERYBODY),
+            traffic_ports: args.traffic_port.0,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The address of the agent to ask.
 
 use crate::args::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
-use nodegate_settings::HTTP_PORT;
+use nodegate_settings::{HTTP_PORT, Mistakes};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -23,6 +23,15 @@ impl Default for Target {
 }
 
 impl Target {
+    /// The same by this process' environment; what is wrong is noted beside others.
+    pub(crate) fn chosen(asked: Option<&str>, wrong: &mut Mistakes) -> Self {
+        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self::choose(asked, env).unwrap_or_else(|line| {
+            wrong.line(line);
+            Self::default()
+        })
+    }
+
     /// The address that was asked for, or else that of the agent on this machine, by the settings that it has from the
     /// environment. The error is a line for the user.
     pub(crate) fn choose(asked: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {

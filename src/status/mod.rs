@@ -1,6 +1,7 @@
 //! `nodegate status`: asks a running agent, shows what it says, and ends with the verdict as exit code.
 
 mod health;
+mod probers;
 mod text;
 
 use crate::args::{Output, StatusArgs};
@@ -15,6 +16,8 @@ use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 use text::Text;
+
+pub(crate) use text::harmless;
 
 /// What a list of checks needs in a query.
 const LIST: &AsciiSet =
@@ -64,11 +67,7 @@ fn exit_code(verdict: Option<Verdict>) -> u8 {
 
 impl Question {
     fn new(args: &StatusArgs, wrong: &mut Mistakes) -> Self {
-        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let target = Target::choose(args.addr.as_deref(), env).unwrap_or_else(|line| {
-            wrong.line(line);
-            Target::default()
-        });
+        let target = Target::chosen(args.addr.as_deref(), wrong);
         let path = match &args.check {
             Some(list) => format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
             None => "/status.json".to_owned(),

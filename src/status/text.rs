@@ -10,9 +10,9 @@ use std::time::Duration;
 const FLIPS_SHOWN: usize = 8;
 
 const BOLD: &str = "1";
-const DIM: &str = "2";
-const GREEN: &str = "32";
-const YELLOW: &str = "33";
+pub(super) const DIM: &str = "2";
+pub(super) const GREEN: &str = "32";
+pub(super) const YELLOW: &str = "33";
 const RED: &str = "31";
 
 /// Text from elsewhere, without what would steer a terminal.
@@ -59,6 +59,7 @@ impl Text {
             .map_or("no proof yet".to_owned(), |age| format!("last proof {} ago", Age(age)));
         self.fact("cache", &format!("{trust}, {proof}; stale after {after}"));
         self.fact("agent", &format!("nodegate {}, up {}", harmless(&status.version), Age(status.uptime_ms)));
+        self.told(status);
         if status.verdict.is_none() {
             // Whatever its checks say: it answers nobody by them.
             return self.out;
@@ -70,6 +71,7 @@ impl Text {
             let names: Vec<_> = idle.iter().map(|check| harmless(&check.name)).collect();
             self.line(&format!("not running: {}", names.join(", ")));
         }
+        self.probers(status);
         self.flips(status, wall);
         self.out
     }
@@ -107,7 +109,7 @@ impl Text {
         self.line(&format!("{guess}: {}", harmless(doubt)));
     }
 
-    fn fact(&mut self, name: &str, value: &str) {
+    pub(super) fn fact(&mut self, name: &str, value: &str) {
         let name = self.painted(DIM, format!("{name:<6}"));
         self.line(&format!("{name} {value}"));
     }
@@ -147,11 +149,11 @@ impl Text {
         }
     }
 
-    fn painted(&self, colour: &str, text: impl Display) -> String {
+    pub(super) fn painted(&self, colour: &str, text: impl Display) -> String {
         if self.colourful { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_string() }
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.out, "{text}");
     }

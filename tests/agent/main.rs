@@ -28,3 +28,4 @@ mod settings;
 mod startup;
 mod status;
 mod upgrade;
+mod wait;

@@ -11,6 +11,7 @@
 #[path = "../../src/args.rs"]
 #[allow(dead_code, reason = "nothing is parsed here")]
 mod agent_args;
+mod chart;
 mod demo;
 mod docs;
 mod man;

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_nodegate_global_optspecs
-    string join \n node-name= listen-port= listen-address= agent-port= allow-from= metrics-addr= max-connections= stale-after= on-stale= state-dir= drain-on= startup-grace= shutdown-grace= default-checks= checks= on-demand= check= watch-service= http-check= tcp-check= host-root= conditions= log-format= log= h/help V/version
+    string join \n node-name= listen-port= listen-address= agent-port= allow-from= balancers= traffic-port= metrics-addr= max-connections= stale-after= on-stale= state-dir= drain-on= startup-grace= shutdown-grace= default-checks= checks= on-demand= check= watch-service= http-check= tcp-check= host-root= conditions= log-format= log= h/help V/version
 end
 
 function __fish_nodegate_needs_command
@@ -29,6 +29,8 @@ complete -c nodegate -n "__fish_nodegate_needs_command" -l listen-port -d 'The T
 complete -c nodegate -n "__fish_nodegate_needs_command" -l listen-address -d 'The address of the HTTP server; "::" means all addresses of both families' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l agent-port -d 'The TCP port of the responder for HAProxy\'s agent-check, on the same address; 0 turns it off' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l allow-from -d 'Which clients are answered, on --listen-port and on --agent-port: networks and addresses of both families, e.g. 10.0.0.0/24,192.168.1.7; empty means everybody. Connections of others are closed before a byte is read. Those from the node itself are always answered: the kubelet\'s probes come from there' -r -f
+complete -c nodegate -n "__fish_nodegate_needs_command" -l balancers -d 'Whose questions count for "told" (nodegate wait): networks and addresses as --allow-from has them; empty means everybody\'s, a monitor\'s like a load balancer\'s' -r -f
+complete -c nodegate -n "__fish_nodegate_needs_command" -l traffic-port -d 'The ports at which processes on this host, such as an ingress on the host\'s network, take the traffic of clients: nodegate wait --for released waits until no connection to them is left; up to 16' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l metrics-addr -d 'A second address of the HTTP server, which then is the only one that answers /metrics, /status.json and / (the page); it answers all other paths, too. --allow-from does not apply to it' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l max-connections -d 'How many connections may be open at once, on each port by itself; above that the one idle for longest is closed' -r -f
 complete -c nodegate -n "__fish_nodegate_needs_command" -l stale-after -d 'The cache is stale when there was no proof for this long that it follows the API server' -r -f
@@ -56,9 +58,20 @@ complete -c nodegate -n "__fish_nodegate_needs_command" -l log -d 'What is logge
 complete -c nodegate -n "__fish_nodegate_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodegate -n "__fish_nodegate_needs_command" -s V -l version -d 'Print version'
 complete -c nodegate -n "__fish_nodegate_needs_command" -f -a "status" -d 'Shows what a running agent says; the exit code is the verdict'
+complete -c nodegate -n "__fish_nodegate_needs_command" -f -a "wait" -d 'Waits until every load balancer has been told that the node is out, or back'
 complete -c nodegate -n "__fish_nodegate_using_subcommand status" -l addr -d 'The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port: that of the agent on this machine' -r -f
 complete -c nodegate -n "__fish_nodegate_using_subcommand status" -s o -l output -d 'How to show it: text or json. Text has colour on a terminal, unless `NO_COLOR` is set' -r -f -a "text\t''
 json\t''"
 complete -c nodegate -n "__fish_nodegate_using_subcommand status" -l check -d 'Ask about these checks instead of the default ones, as /health?check= does; they are started if they don\'t run' -r -f
 complete -c nodegate -n "__fish_nodegate_using_subcommand status" -l timeout -d 'How long all of it may take' -r -f
 complete -c nodegate -n "__fish_nodegate_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l for -d 'What to wait for: told, every balancer knows that the node is out; released, and no session is left; ready, every balancer knows that it is back' -r -f -a "told\t''
+released\t''
+ready\t''"
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l addr -d 'The agent to ask: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a port: that of the agent on this machine' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l fall -d 'How many answers in a row take a server out: the largest `fall` of all balancers' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l rise -d 'How many bring it back: the largest `rise`' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l probers -d 'How many probers must go on asking; with fewer it is not known whether all were told' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l interval -d 'At which interval each balancer asks, if several share an address and don\'t name themselves' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -l timeout -d 'How long to wait; if not set, 2 min, or as long as the slowest balancer needs' -r -f
+complete -c nodegate -n "__fish_nodegate_using_subcommand wait" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -140,6 +140,9 @@ impl Running {
         bash.env("PATH", format!("{}:{path}", agent.parent().unwrap().display()))
             .env_remove("KUBERNETES_SERVICE_HOST");
         bash.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", self.kubeconfig.with_file_name("cache"));
+        for kind in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            bash.env(kind, self.kubeconfig.with_file_name(kind));
+        }
         // As a person has it, also when make runs the tests.
         bash.env_remove("MAKELEVEL").env_remove("MAKEFLAGS");
         bash.stdin(Stdio::null()).output().expect("bash and timeout are needed")

@@ -3,5 +3,5 @@
 mod checks;
 mod commands;
 mod links;
-mod pages;
+pub(crate) mod pages;
 mod settings;

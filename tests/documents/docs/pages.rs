@@ -35,20 +35,24 @@ fn is(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == extension)
 }
 
-/// Every document for people: those at the top, and those in docs/.
+/// Every document for people: those at the top, those in docs/, and the chart's.
 pub(crate) fn all() -> Vec<Page> {
     let names = |directory: &str| -> Vec<String> {
         let entries = fs::read_dir(format!("{}/{directory}", root())).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| is(name, "md")).map(|name| format!("{directory}{name}")).collect()
     };
-    let mut paths = [names(""), names("docs/")].concat();
+    let mut paths = [names(""), names("docs/"), names("charts/nodegate/")].concat();
     paths.sort();
     assert!(paths.len() > 8, "the documents were not found: {paths:?}");
-    paths.into_iter().map(|path| Page::split(&read(&path), path)).collect()
+    paths.iter().map(|path| Page::read(path)).collect()
 }
 
 impl Page {
+    pub(crate) fn read(path: &str) -> Self {
+        Self::split(&read(path), path.to_owned())
+    }
+
     fn split(text: &str, path: String) -> Self {
         let (mut prose, mut blocks, mut open) = (String::new(), Vec::new(), None::<Block>);
         for (line, text) in (1..).zip(text.lines()) {

@@ -1,7 +1,7 @@
 //! Every combination of components renders, holds nothing that Kubernetes does not know, and is taken by kubectl; and the
 //! base can be used by its URL.
 
-use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay};
+use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay, render};
 use nodegate_testbed::Cluster;
 use nodegate_testbed::programs::run;
 use std::collections::BTreeSet;
@@ -50,9 +50,7 @@ fn every_combination_of_components_renders_to_known_objects() {
 fn kubectl_takes_every_combination() {
     let cluster = Cluster::start();
     let file = cluster.dir.path().join("rendered.yaml");
-    // Custom resources are known only to a cluster that has the Prometheus operator.
-    let known: Vec<String> = components().into_iter().filter(|name| name != "prometheus").collect();
-    let paths: Vec<String> = known.iter().map(|name| format!("manifests/components/{name}")).collect();
+    let paths: Vec<String> = components().iter().map(|name| format!("manifests/components/{name}")).collect();
     // Without any, each alone, and all of them: kubectl takes its time.
     let chosen = [&[][..]].into_iter().chain(paths.chunks(1)).chain([&paths[..]]);
     for lines in chosen.map(|paths| format!("components: [{}]", paths.join(", "))) {
@@ -86,8 +84,14 @@ fn the_base_and_its_components_can_be_used_by_url() {
 
     let overlay_directory = directory.path().join("overlay");
     fs::create_dir(&overlay_directory).unwrap();
-    let lines = format!("resources: ['{}']\ncomponents: ['{}']\n", url("base"), url("components/services"));
+    let in_lb = |base: &str, services: &str, stay: &str| {
+        format!(
+            "namespace: lb\nresources: ['{base}']\ncomponents: ['{services}']\ntransformers: ['{stay}']\n"
+        )
+    };
+    let lines = in_lb(&url("base"), &url("components/services"), &url("leases-stay"));
     fs::write(overlay_directory.join("kustomization.yaml"), lines).unwrap();
     let by_url = Manifests::parse(&kustomize(&overlay_directory));
-    assert_eq!(by_url.0, overlay("components: [manifests/components/services]").0);
+    let lines = in_lb("manifests/base", "manifests/components/services", "manifests/leases-stay");
+    assert_eq!(by_url.0, Manifests::parse(&render(&lines)).0);
 }

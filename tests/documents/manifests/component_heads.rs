@@ -32,9 +32,15 @@ fn overlays(file: &str) -> Vec<String> {
         .collect()
 }
 
+/// An overlay as it is shown, for this very source.
+pub(crate) fn without_url(overlay: &str) -> String {
+    let lines = overlay.replace(REPOSITORY, "").replace(REF, "");
+    assert!(!lines.contains("https:"), "not this repository's {REF}: {overlay}");
+    lines
+}
+
 fn is_rendered(component: &str, overlay: &str) {
-    let mut lines = overlay.replace(REPOSITORY, "").replace(REF, "");
-    assert!(!lines.contains("https:"), "{component}: not this repository's {REF}: {overlay}");
+    let mut lines = without_url(overlay);
     for (field, value) in
         [("resources", "base".to_owned()), ("components", format!("components/{component}"))]
     {

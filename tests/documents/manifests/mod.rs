@@ -5,13 +5,16 @@ mod combinations;
 mod component_heads;
 mod haproxy;
 mod pod_security;
+mod pod_security_rules;
 mod support;
 
+pub(crate) use component_heads::without_url;
+pub(crate) use pod_security::broken_by;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{Json, ROOT, Settings, install, knows_every_field};
-pub(crate) use support::{Manifests, overlay, render};
+pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, overlay, render};
+use support::{Settings, install};
 
 #[test]
 fn install_yaml_is_the_base_rendered() {
@@ -242,4 +245,25 @@ fn an_overlay_takes_the_image_from_elsewhere() {
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
     );
     assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
+}
+
+#[test]
+fn plugin_users_get_roles_and_nobody_is_bound() {
+    let manifests = overlay("components: [manifests/components/plugin-users]");
+    let read = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
+    assert_eq!(manifests.the("ClusterRole", "nodegate-plugin").at("/rules"), &json!([read]));
+    let role = manifests.the("Role", "nodegate-plugin");
+    assert_eq!(
+        role.at("/metadata/namespace"),
+        "nodegate",
+        "a pod proxy for all pods would be as good as the cluster"
+    );
+    assert_eq!(
+        role.at("/rules"),
+        &json!([
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+            {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]},
+        ])
+    );
+    assert_eq!(manifests.0.len(), install().0.len() + 2);
 }

@@ -1,77 +1,8 @@
-//! The Pod Security Standard `restricted`, rule by rule on the rendered pod:
-//! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>. docs/packaging.md says the same in words.
+//! The Pod Security Standard `restricted`, rule by rule on the rendered pods. docs/security.md says the same in words.
 
+use super::pod_security_rules::{RULES, Rule};
 use super::support::{Json, Manifests, install, overlay};
 use serde_json::{Value, json};
-
-/// What the pod says of itself, and of each container.
-type Rule = (&'static str, fn(pod: &Value, container: &Value) -> bool);
-
-/// Every rule of `restricted`, those of `baseline` that it includes first.
-const RULES: [Rule; 16] = [
-    ("HostProcess", |pod, container| {
-        [pod, container].iter().all(|it| it.pointer("/securityContext/windowsOptions/hostProcess").is_none())
-    }),
-    ("Host Namespaces", |pod, _| ["hostNetwork", "hostPID", "hostIPC"].iter().all(|key| pod[key] != true)),
-    ("Privileged Containers", |_, container| container["securityContext"]["privileged"] != true),
-    ("Capabilities: none added", |_, container| {
-        container.every("/securityContext/capabilities/add").is_empty()
-    }),
-    ("HostPath Volumes", |pod, _| {
-        pod.every("/volumes").iter().all(|volume| volume.get("hostPath").is_none())
-    }),
-    ("Host Ports", |_, container| {
-        container.every("/ports").iter().all(|port| port.get("hostPort").is_none())
-    }),
-    ("Host Probes", |_, container| {
-        let probes = ["startupProbe", "livenessProbe", "readinessProbe"];
-        let host = |kind: &str, probe: &&str| container[*probe][kind].get("host").is_some();
-        !probes.iter().any(|probe| host("httpGet", probe) || host("tcpSocket", probe))
-    }),
-    ("AppArmor", |pod, container| {
-        [pod, container].iter().all(|it| it["securityContext"]["appArmorProfile"]["type"] != "Unconfined")
-    }),
-    ("SELinux", |pod, container| {
-        [pod, container].iter().all(|it| it["securityContext"].get("seLinuxOptions").is_none())
-    }),
-    ("/proc Mount Type", |_, container| container["securityContext"].get("procMount").is_none()),
-    ("Sysctls", |pod, _| pod.every("/securityContext/sysctls").is_empty()),
-    ("Volume Types", |pod, _| {
-        let allowed = [
-            "configMap",
-            "csi",
-            "downwardAPI",
-            "emptyDir",
-            "ephemeral",
-            "persistentVolumeClaim",
-            "projected",
-            "secret",
-        ];
-        let kinds = |volume: &Value| {
-            volume
-                .as_object()
-                .is_some_and(|v| v.keys().all(|key| key == "name" || allowed.contains(&key.as_str())))
-        };
-        pod.every("/volumes").iter().all(kinds)
-    }),
-    ("Privilege Escalation", |_, container| {
-        container["securityContext"]["allowPrivilegeEscalation"] == false
-    }),
-    ("Running as Non-root", |pod, container| {
-        let says = |it: &Value| it["securityContext"].get("runAsNonRoot").cloned();
-        says(container).or_else(|| says(pod)) == Some(json!(true))
-            && [pod, container].iter().all(|it| it["securityContext"]["runAsUser"] != 0)
-    }),
-    ("Seccomp", |pod, container| {
-        let says = |it: &Value| it["securityContext"]["seccompProfile"]["type"].as_str().map(str::to_owned);
-        says(container)
-            .or_else(|| says(pod))
-            .is_some_and(|kind| kind == "RuntimeDefault" || kind == "Localhost")
-    }),
-    ("Capabilities: all dropped", |_, container| {
-        container.every("/securityContext/capabilities/drop").contains(&json!("ALL"))
-    }),
-];
 
 /// The rules that the pod breaks.
 pub(crate) fn broken(manifests: &Manifests) -> Vec<&'static str> {
@@ -85,8 +16,9 @@ pub(crate) fn broken_by(pod: &Value) -> Vec<&'static str> {
         .flat_map(|list| pod.every(list))
         .collect();
     assert!(!containers.is_empty());
-    let breaks = |(_, holds): &&Rule| containers.iter().any(|container| !holds(pod, container));
-    RULES.iter().filter(breaks).map(|(name, _)| *name).collect()
+    let breaks = |rule: &&Rule| containers.iter().any(|container| !(rule.holds)(pod, container));
+    let broken = RULES.iter().filter(breaks);
+    broken.inspect(|rule| eprintln!("not kept: {}: {}", rule.name, rule.text)).map(|rule| rule.name).collect()
 }
 
 #[test]
@@ -141,6 +73,8 @@ fn every_rule_is_broken_by_what_it_forbids() {
     assert_eq!(breach("", "volumes", json!([{"name": "x", "nfs": {}}])), ["Volume Types"]);
     assert_eq!(breach("/containers/0", "ports", json!([{"hostPort": 1}])), ["Host Ports"]);
     assert_eq!(breach("/containers/0/livenessProbe/httpGet", "host", json!("x")), ["Host Probes"]);
+    let hook = json!({"preStop": {"tcpSocket": {"host": "x", "port": 1}}});
+    assert_eq!(breach("/containers/0", "lifecycle", hook), ["Host Probes"]);
     assert_eq!(breach(pod, "appArmorProfile", json!({"type": "Unconfined"})), ["AppArmor"]);
     assert_eq!(breach(context, "seLinuxOptions", json!({"type": "spc_t"})), ["SELinux"]);
     assert_eq!(breach(context, "procMount", json!("Unmasked")), ["/proc Mount Type"]);

@@ -19,7 +19,7 @@ use crate::wire::reply::Reply;
 use crate::writes::managed_fields::{self, Fields, Write};
 use crate::writes::patch::{self, PatchType};
 use crate::writes::schema::Shape;
-use crate::writes::{apply, decode, defaults, service, validate};
+use crate::writes::{apply, decode, defaults, service, validate, workload};
 
 impl Operation<'_> {
     fn accept(&self, value: &mut Value) -> Result<(), Status> {
@@ -85,6 +85,7 @@ fn create_prepared(
         &resource.api_version(),
     );
     service::allocate(resource, &mut value, &services(operation));
+    workload::settle(resource, None, &mut value, &nodes(operation));
     let name = meta_str(&value, "name").unwrap_or_default().to_owned();
     let key = Key::new(&*operation.target.namespace, &*name);
     let mut preview = None;
@@ -105,6 +106,14 @@ fn create_prepared(
 fn services(operation: &Operation<'_>) -> Vec<Obj> {
     match operation.resource.plural {
         "services" => operation.api.store.list(operation.resource, None, &Selector::default()).1,
+        _ => Vec::new(),
+    }
+}
+
+/// All nodes, if it is about what runs on each of them.
+fn nodes(operation: &Operation<'_>) -> Vec<Obj> {
+    match operation.resource.plural {
+        "daemonsets" => operation.api.store.list(by_plural("nodes"), None, &Selector::default()).1,
         _ => Vec::new(),
     }
 }
@@ -145,7 +154,7 @@ fn change(
     let (resource, target) = (operation.resource, operation.target);
     let subject = resource.subject(&target.name);
     let key = operation.key();
-    let services = services(operation);
+    let (services, nodes) = (services(operation), nodes(operation));
     let mut preview = None;
     let edit = |old: Option<&Obj>| {
         let old = &old.ok_or_else(|| Status::not_found(subject))?.value;
@@ -162,6 +171,7 @@ fn change(
         let write = operation.record(how);
         managed_fields::record(Some(old), &mut new, (set, &taken), &write, &resource.api_version());
         service::allocate(resource, &mut new, &services);
+        workload::settle(resource, Some(old), &mut new, &nodes);
         if same(old, &new) {
             return Ok(Edit::Keep);
         }

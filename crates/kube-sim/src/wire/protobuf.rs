@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use prost::Message;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What every encoded object is wrapped in, behind the four bytes `k8s\0`.
 #[derive(Message)]
@@ -52,6 +54,18 @@ struct ConfigMap {
     data: HashMap<String, String>,
 }
 
+/// Helm keeps its releases in these.
+#[derive(Message, Serialize)]
+struct Secret {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(map = "string, bytes", tag = "2")]
+    #[serde(serialize_with = "in_base64")]
+    data: HashMap<String, Vec<u8>>,
+    #[prost(string, tag = "3")]
+    r#type: String,
+}
+
 #[derive(Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteOptions {
@@ -90,6 +104,7 @@ pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
         "Eviction" => json::<Eviction>(type_meta, &unknown.raw),
         "Namespace" | "ServiceAccount" => json::<Bare>(type_meta, &unknown.raw),
         "ConfigMap" => json::<ConfigMap>(type_meta, &unknown.raw),
+        "Secret" => json::<Secret>(type_meta, &unknown.raw),
         _ => None,
     }
 }
@@ -97,6 +112,11 @@ pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
 fn json<T: Message + Default + Serialize>(type_meta: TypeMeta, raw: &[u8]) -> Option<Bytes> {
     let object = T::decode(raw).ok()?;
     serde_json::to_vec(&Typed { type_meta, object }).ok().map(Bytes::from)
+}
+
+/// As JSON has bytes.
+fn in_base64<S: Serializer>(data: &HashMap<String, Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(data.iter().map(|(key, bytes)| (key, STANDARD.encode(bytes))))
 }
 
 #[cfg(test)]
@@ -114,5 +134,18 @@ mod tests {
         let expected = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": null});
         assert_eq!(value, expected);
         assert!(to_json(&Bytes::from_static(b"k8s\0\xff\xff\xff")).is_none());
+    }
+
+    #[test]
+    fn a_secrets_bytes_become_base64() {
+        let data = HashMap::from([("release".to_owned(), vec![0, 255])]);
+        let secret = Secret { metadata: None, data, r#type: "helm.sh/release.v1".to_owned() };
+        let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: "Secret".to_owned() };
+        let unknown = Unknown { type_meta: Some(type_meta), raw: secret.encode_to_vec() };
+        let body = [b"k8s\0".as_slice(), &unknown.encode_to_vec()].concat();
+        let json = to_json(&Bytes::from(body)).expect("decodes");
+        let value: Value = serde_json::from_slice(&json).expect("json");
+        assert_eq!(value["data"], json!({"release": "AP8="}));
+        assert_eq!((&value["kind"], &value["type"]), (&json!("Secret"), &json!("helm.sh/release.v1")));
     }
 }

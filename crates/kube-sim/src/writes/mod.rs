@@ -9,3 +9,4 @@ pub(crate) mod schema;
 pub(crate) mod service;
 pub(crate) mod strategic;
 pub(crate) mod validate;
+pub(crate) mod workload;

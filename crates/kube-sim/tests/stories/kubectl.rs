@@ -312,3 +312,39 @@ async fn the_program_says_where_it_is_does_as_told_and_ends_on_sigterm() {
         .expect("a status");
     assert!(status.success());
 }
+
+#[tokio::test]
+async fn a_daemon_set_is_rolled_out_on_the_nodes_that_it_selects() {
+    let sim = start(cluster()).await;
+    let kubectl = Kubectl::new(&sim);
+    kubectl.ok(&["label", "node", "a", "pool=edge"]).await;
+    let of = |selector: &str, image: &str| {
+        format!(
+            "apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: d}}
+spec:
+  updateStrategy: {{type: RollingUpdate}}
+  selector: {{matchLabels: {{app: d}}}}
+  template:
+    metadata: {{labels: {{app: d}}}}
+    spec: {{nodeSelector: {selector}, containers: [{{name: c, image: {image}}}]}}
+"
+        )
+    };
+    let fields = "-o=jsonpath={.metadata.generation} {.status.observedGeneration} {.status.numberReady}";
+    for (selector, image, expected) in [
+        ("{}", "i:1", "1 1 3"),
+        ("{}", "i:1", "1 1 3"),
+        ("{}", "i:2", "2 2 3"),
+        ("{pool: edge}", "i:2", "3 3 1"),
+    ] {
+        let file = kubectl.file("d.yaml", &of(selector, image));
+        kubectl.ok(&["apply", "-f", &file]).await;
+        assert_eq!(kubectl.ok(&["get", "daemonset", "d", fields]).await, expected);
+        let rolled_out = kubectl.ok(&["rollout", "status", "daemonset/d"]).await;
+        assert_eq!(rolled_out, "daemon set \"d\" successfully rolled out\n");
+    }
+    kubectl.ok(&["label", "daemonset", "d", "x=y"]).await;
+    assert!(kubectl.ok(&["get", "daemonset", "d", fields]).await.starts_with("3 3"), "labels are no spec");
+}

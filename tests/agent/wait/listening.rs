@@ -1,0 +1,121 @@
+//! An agent's server in this process, which has listened for a while: nobody waits for minutes here.
+
+use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::{
+    Begins, Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, Moment, Node, NodeFacts,
+    Policy, Timeline,
+};
+use nodegate_server::{
+    App, AppParts, Metrics, NoLocalChecks, ProberSettings, ServeOptions, bind, serve, serve_agent_check,
+};
+use nodegate_testbed::http;
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+
+/// Long enough to know who asks.
+const LISTENED: Duration = Duration::from_mins(5);
+
+pub(super) struct Listening {
+    board: Arc<Board>,
+    timeline: Timeline,
+    pub(super) address: SocketAddr,
+    pub(super) agent_address: SocketAddr,
+    /// Whether the API server is heard.
+    proof: Arc<AtomicBool>,
+    _stop: watch::Sender<()>,
+}
+
+impl Listening {
+    /// On a ready node, since minutes.
+    pub(super) fn start(settings: ProberSettings) -> Self {
+        Self::since(LISTENED, settings)
+    }
+
+    pub(super) fn since(listened: Duration, settings: ProberSettings) -> Self {
+        let timeline = Timeline::new(nodegate_clock::now().checked_sub(listened).unwrap());
+        let kubelet =
+            LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: Begins::OnDemand };
+        let catalog = Catalog::new(vec![kubelet]);
+        let default = [catalog.find(NODE_READY).unwrap()];
+        let policy = Policy { stale_after: Duration::from_secs(3), ..Policy::default() };
+        let board =
+            Arc::new(Board::new(Some("worker-1".to_owned()), policy, catalog, &default, Box::new(|_| {})));
+        board.set_node(node(false), Moment::default(), nodegate_clock::wall());
+        board.open(Moment::default(), nodegate_clock::wall());
+        let mut app = App::new(AppParts {
+            board: Arc::clone(&board),
+            timeline,
+            liveness: Arc::new(Liveness::new(Moment::default())),
+            activator: Arc::new(NoLocalChecks),
+            metrics: Arc::new(Metrics::default()),
+            version: "1.2.3",
+            revision: None,
+        });
+        app.set_probers(settings);
+        let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0).unwrap());
+        let [address, agent_address] = [&http, &agent]
+            .map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into());
+        let (stop, stopped) = watch::channel(());
+        let proof = Arc::new(AtomicBool::new(true));
+        let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
+        std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let app = Arc::new(app);
+            let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
+            let beat = async {
+                loop {
+                    if heard.load(Ordering::Relaxed) {
+                        beating.prove(timeline.at(nodegate_clock::now()));
+                    }
+                    beating.tick(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            runtime.block_on(async {
+                let options = ServeOptions::default();
+                tokio::select! {
+                    _ = serve(http, app.clone(), options.clone(), ended(stopped.clone())) => {}
+                    _ = serve_agent_check(agent, app.clone(), options, ended(stopped)) => {}
+                    () = beat => {}
+                }
+            });
+        });
+        Self { board, timeline, address, agent_address, proof, _stop: stop }
+    }
+
+    pub(super) fn cordon(&self, unschedulable: bool) {
+        let now = self.timeline.at(nodegate_clock::now());
+        self.board.prove(now);
+        self.board.set_node(node(unschedulable), now, nodegate_clock::wall());
+    }
+
+    /// The API server falls silent.
+    pub(super) fn lose_the_api_server(&self) {
+        self.proof.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn status(&self) -> Value {
+        serde_json::from_str(&http::get(self.address, "/status.json").unwrap().body).unwrap()
+    }
+
+    /// How many probers go on asking.
+    pub(super) fn regular(&self) -> usize {
+        let status = self.status();
+        let probers = status["probers"].as_array().unwrap();
+        probers.iter().filter(|prober| prober["standing"] == "regular").count()
+    }
+}
+
+fn node(unschedulable: bool) -> Node {
+    let ready = Condition {
+        kind: "Ready".to_owned(),
+        status: ConditionStatus::True,
+        reason: "KubeletReady".to_owned(),
+    };
+    Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
+}

@@ -1,0 +1,339 @@
+//! `nodegate wait`: what it says, and how it ends, whoever asks or does not. What takes minutes is told in the core's own
+//! tests, by the same rules under simulated time.
+
+mod haproxy;
+mod listening;
+
+use listening::Listening;
+use nodegate_readiness::probers::Traffic;
+use nodegate_server::{CountTraffic, ProberSettings};
+use nodegate_testbed::agent::run;
+use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Waits with these arguments, to the end.
+fn wait(address: SocketAddr, args: &[&str]) -> (i32, Vec<String>) {
+    said(run(&[&["wait", "--addr", &address.to_string()], args].concat(), &[]))
+}
+
+fn said(output: Output) -> (i32, Vec<String>) {
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains(['\u{1b}', '\r']), "no terminal, no control characters: {text:?}");
+    (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
+}
+
+/// Begins to wait.
+fn waiting(address: SocketAddr, args: &[&str]) -> Child {
+    let mut command = Command::new(programs::agent());
+    command.args(["wait", "--addr", &address.to_string()]).args(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Asks as a balancer does, from an address of its own, until it is dropped.
+struct Balancer {
+    stop: Arc<AtomicBool>,
+}
+
+impl Balancer {
+    fn start(from: u8, address: SocketAddr, path: &'static str, every: Duration) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                ask(Ipv4Addr::new(127, 0, 9, from), address, path);
+                std::thread::sleep(every);
+            }
+        });
+        Self { stop }
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One question from this address.
+fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
+    let connect = || -> std::io::Result<String> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(from.into(), 0).into())?;
+        socket.connect(&address.into())?;
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    connect().unwrap_or_default()
+}
+
+const EVERY: Duration = Duration::from_millis(100);
+
+/// An agent that these many ask.
+fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
+    let listening = Listening::start(ProberSettings::default());
+    let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
+    let balancers = (1..=count).map(start).collect();
+    until("all to go on asking", || (listening.regular() == usize::from(count)).then_some(()));
+    (listening, balancers)
+}
+
+#[test]
+fn it_ends_when_all_have_been_told_and_when_all_are_back() {
+    let (listening, _balancers) = asked_by(2);
+    let waiting = waiting(listening.address, &[]);
+    listening.cordon(true);
+    let (code, lines) = said(waiting.wait_with_output().unwrap());
+    assert_eq!(code, 0, "{lines:#?}");
+    for balancer in ["127.0.9.1", "127.0.9.2"] {
+        let told = format!("told     {balancer} /health?drain=503: ");
+        assert!(lines.iter().any(|line| line.starts_with(&told)), "{lines:#?}");
+    }
+    let last = lines.last().unwrap();
+    assert!(last.starts_with("told after ") && last.ends_with(": 2 balancers"), "{last}");
+    let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for word in ["told   all 2 probers", "PROBER", "127.0.9.1  /health?drain=503", "503 Draining x", ", told"]
+    {
+        assert!(shown.contains(word), "{word} in {shown}");
+    }
+    assert_eq!(listening.status()["drain"]["told"], true);
+    listening.cordon(false);
+    let (code, lines) = wait(listening.address, &["--for", "ready"]);
+    assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
+}
+
+#[test]
+fn a_balancer_that_dies_half_way_is_named() {
+    let (listening, mut balancers) = asked_by(2);
+    balancers.remove(1);
+    // It may have sent its last question a moment later.
+    std::thread::sleep(EVERY);
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &["--timeout", "4s"]);
+    assert_eq!(code, 1, "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("silent   127.0.9.2 ")), "{lines:#?}");
+    let last = lines.last().unwrap();
+    assert!(
+        last.starts_with("not told after ") && last.contains("127.0.9.2 /health?drain=503 (told 0 of 4"),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_balancer_that_never_asks_is_not_known() {
+    let listening = Listening::start(ProberSettings::default());
+    listening.cordon(true);
+    let nobody = [
+        "not known yet: no balancer goes on asking this agent",
+        "not known whether told: no balancer goes on asking this agent",
+    ];
+    assert_eq!(wait(listening.address, &[]), (3, nobody.map(str::to_owned).to_vec()));
+    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
+    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    let (code, lines) = wait(listening.address, &["--probers", "2", "--timeout", "1s"]);
+    assert_eq!(code, 3);
+    assert_eq!(
+        lines.last().unwrap(),
+        "not known whether told: 1 of 2 balancers that there must be go on asking"
+    );
+}
+
+#[test]
+fn balancers_behind_one_address_need_the_interval() {
+    let (listening, _balancer) = asked_by(1);
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &["--interval", "1s", "--timeout", "2s"]);
+    assert_eq!(code, 1, "{lines:#?}");
+    assert!(
+        lines.last().unwrap().contains("at --interval, balancers behind one address need 4 s"),
+        "{lines:#?}"
+    );
+    let (code, lines) = wait(listening.address, &["--interval", "1s"]);
+    assert_eq!(code, 0, "{lines:#?}");
+}
+
+#[test]
+fn strangers_delay_nothing_but_too_many_do_unless_balancers_are_named() {
+    let (listening, _balancer) = asked_by(1);
+    assert!(ask(Ipv4Addr::new(127, 0, 8, 1), listening.address, "/health").contains("200"));
+    listening.cordon(true);
+    assert_eq!(wait(listening.address, &[]).0, 0);
+    let many = |listening: &Listening| {
+        for n in 0..400_u16 {
+            let [high, low] = n.to_be_bytes();
+            ask(Ipv4Addr::new(127, 1, high, low), listening.address, "/health");
+        }
+    };
+    many(&listening);
+    let (code, lines) = wait(listening.address, &["--timeout", "1s"]);
+    assert_eq!(code, 3, "{lines:#?}");
+    assert!(lines.last().unwrap().contains("more have asked than can be remembered"), "{lines:#?}");
+    assert_eq!(listening.regular(), 1, "it was not pushed out");
+
+    let settings = ProberSettings { balancers: "127.0.9.0/24".parse().unwrap(), traffic: None };
+    let listening = Listening::start(settings);
+    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
+    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    many(&listening);
+    listening.cordon(true);
+    assert_eq!(wait(listening.address, &[]).0, 0);
+    assert_eq!(listening.status()["probers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_agent_that_has_just_begun_knows_nobody_yet() {
+    let listening = Listening::since(Duration::ZERO, ProberSettings::default());
+    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
+    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &["--timeout", "1s"]);
+    assert_eq!(code, 3, "{lines:#?}");
+    assert!(
+        lines.last().unwrap().starts_with("not known whether told: the agent has listened for"),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
+    let cluster = Cluster::start();
+    let port = nodegate_testbed::network::ports::free();
+    let agent = || cluster.agent(&["--listen-port", &port.to_string()]);
+    let mut first = Some(agent());
+    let address = first.as_ref().unwrap().address();
+    cluster.sim.cordon(NODE);
+    let waiting = waiting(address, &["--timeout", "8s"]);
+    std::thread::sleep(Duration::from_secs(1));
+    drop(first.take());
+    std::thread::sleep(Duration::from_secs(1));
+    let _next: Agent = agent();
+    let (code, lines) = said(waiting.wait_with_output().unwrap());
+    assert_eq!(code, 3, "{lines:#?}");
+    let begins = |text: &str| lines.iter().position(|line| line.starts_with(text));
+    let listened = "not known yet: the agent has listened for";
+    assert_eq!(begins(listened), Some(0), "{lines:#?}");
+    assert_eq!(begins("no answer of the agent: http://127.0.0.1:"), Some(1), "{lines:#?}");
+    assert!(lines[2].starts_with(listened), "{lines:#?}");
+}
+
+#[test]
+fn a_cache_that_goes_stale_in_the_middle_is_not_known() {
+    let (listening, balancers) = asked_by(1);
+    drop(balancers);
+    listening.cordon(true);
+    let waiting = waiting(listening.address, &["--timeout", "7s"]);
+    std::thread::sleep(Duration::from_secs(1));
+    listening.lose_the_api_server();
+    let (code, lines) = said(waiting.wait_with_output().unwrap());
+    assert_eq!(code, 3, "{lines:#?}");
+    let stale = "the cache is stale: the verdict may be a guess";
+    assert!(lines.contains(&format!("not known yet: {stale}")), "{lines:#?}");
+    assert_eq!(lines.last().unwrap(), &format!("not known whether told: {stale}"));
+}
+
+#[test]
+fn a_question_that_no_drain_can_change_is_named_and_not_waited_for() {
+    let (listening, _balancer) = asked_by(1);
+    let _undrainable = Balancer::start(2, listening.address, "/health?check=kubelet", EVERY);
+    until("both to go on asking", || (listening.regular() == 2).then_some(()));
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &[]);
+    assert_eq!(code, 0, "{lines:#?}");
+    let line = "ignored  127.0.9.2 /health?check=kubelet: no drain changes its answer; not waited for";
+    assert!(lines.contains(&line.to_owned()), "{lines:#?}");
+}
+
+/// Counts what the test says.
+struct Counter(AtomicU64);
+
+impl CountTraffic for Counter {
+    fn counted(&self) -> Traffic {
+        let established = Some(self.0.load(Ordering::Relaxed));
+        Traffic { ports: vec![443], established, age_ms: Some(0), error: None }
+    }
+}
+
+#[test]
+fn released_waits_for_the_last_connection() {
+    let counter = Arc::new(Counter(AtomicU64::new(2)));
+    let traffic: Arc<dyn CountTraffic> = counter.clone();
+    let listening = Listening::start(ProberSettings { traffic: Some(traffic), ..Default::default() });
+    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
+    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &["--for", "released", "--timeout", "3s"]);
+    assert_eq!(code, 1, "{lines:#?}");
+    assert!(lines.last().unwrap().ends_with(": 2 sessions are left"), "{lines:#?}");
+    counter.0.store(0, Ordering::Relaxed);
+    let (code, lines) = wait(listening.address, &["--for", "released"]);
+    assert_eq!(code, 0, "{lines:#?}");
+    assert!(lines.last().unwrap().ends_with("told, no session left"), "{lines:#?}");
+}
+
+#[test]
+fn released_is_not_known_where_nobody_counts() {
+    let (listening, _balancer) = asked_by(1);
+    listening.cordon(true);
+    let (code, lines) = wait(listening.address, &["--for", "released"]);
+    assert_eq!(code, 3, "{lines:#?}");
+    let last = lines.last().unwrap();
+    assert!(
+        last.starts_with("all told, but not known whether released: the agent has no --traffic-port"),
+        "{last}"
+    );
+}
+
+#[test]
+fn connections_to_a_traffic_port_are_counted() {
+    let ingress = TcpListener::bind("0.0.0.0:0").unwrap();
+    let address: SocketAddr = (Ipv4Addr::LOCALHOST, ingress.local_addr().unwrap().port()).into();
+    let agent = Agent::alone(&["--traffic-port", &format!("1,{}", address.port())]);
+    let counted = |count: u64| {
+        until("the count", || {
+            let status: serde_json::Value = serde_json::from_str(&agent.get("/status.json").body).unwrap();
+            (status["drain"]["traffic"]["established"] == count).then_some(())
+        });
+    };
+    counted(0);
+    let clients: Vec<_> =
+        (0..3).map(|_| (TcpStream::connect(address).unwrap(), ingress.accept().unwrap())).collect();
+    counted(3);
+    drop(clients);
+    counted(0);
+}
+
+#[test]
+fn an_agent_that_never_answers_is_given_up() {
+    let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), nodegate_testbed::network::ports::free());
+    let (code, lines) = wait(nobody, &[]);
+    assert_eq!((code, lines.len()), (3, 2), "{lines:#?}");
+    assert!(
+        lines[0].starts_with(&format!("no answer of the agent: http://{nobody}: could not connect")),
+        "{lines:#?}"
+    );
+    assert!(lines[1].starts_with("not known whether told: no answer of the agent"), "{lines:#?}");
+}
+
+#[test]
+fn wrong_arguments_are_no_verdict() {
+    for (args, words) in [
+        (["--for", "gone"], "--for \"gone\": takes told, released or ready"),
+        (["--fall", "0"], "--fall \"0\": takes a number from 1 to 1000"),
+        (["--probers", "0"], "--probers \"0\": takes a number from 1 to 256"),
+        (["--addr", "a b"], "--addr \"a b\": takes HOST"),
+    ] {
+        let output = run(&[&["wait"], &args[..]].concat(), &[]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,0 +1,64 @@
+//! charts/nodegate with the real Helm: it renders what kustomize does, refuses wrong values in words, and is installed,
+//! upgraded, rolled back and uninstalled.
+
+mod readme;
+mod recipes;
+mod releases;
+mod same_objects;
+mod values;
+
+use crate::manifests::{Manifests, ROOT};
+use nodegate_testbed::programs;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The chart's directory.
+fn chart() -> String {
+    format!("{ROOT}/charts/nodegate")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(format!("{}/{name}", chart())).unwrap()
+}
+
+/// Runs Helm, with nothing of the caller's own; gives what it says, good or bad.
+fn helm(args: &[&str], kubeconfig: Option<&Path>) -> Result<String, String> {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = programs::system("helm");
+    for kind in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"] {
+        command.env(kind, home.path().join(kind));
+    }
+    command.env("KUBECONFIG", kubeconfig.unwrap_or(Path::new("/nonexistent")));
+    command.env_remove("KUBERNETES_SERVICE_HOST").args(args);
+    let output = command.output().expect("helm is needed: hack/install-tools installs it");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+}
+
+/// What the chart renders with these values, and these arguments besides.
+fn template_with(values: &Value, args: &[&str]) -> Result<Manifests, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("values.json");
+    fs::write(&file, values.to_string()).unwrap();
+    let (chart, file) = (chart(), file.to_str().unwrap());
+    let own = ["template", "nodegate", &chart, "--values", file];
+    helm(&[&own[..], args].concat(), None).map(|yaml| Manifests::parse(&yaml))
+}
+
+fn template(values: &Value) -> Result<Manifests, String> {
+    template_with(values, &["--namespace", "nodegate"])
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_of() {
+    let linted = helm(&["lint", "--strict", &chart()], None).unwrap();
+    assert!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
+}
+
+#[test]
+fn the_chart_has_the_version_of_this_source() {
+    let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).unwrap();
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}

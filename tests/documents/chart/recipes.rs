@@ -1,0 +1,42 @@
+//! What the documents show as values and as an overlay says the same.
+
+use super::same_objects::are_the_same;
+use super::{read, template};
+use crate::docs::pages::Page;
+use crate::manifests::{Manifests, render, without_url};
+use serde_json::Value;
+
+/// The bodies of a page's blocks of YAML.
+fn blocks(path: &str) -> Vec<String> {
+    let blocks = Page::read(path).blocks.into_iter();
+    blocks.filter(|block| block.language == "yaml").map(|block| block.body).collect()
+}
+
+fn values(yaml: &str) -> Value {
+    serde_saphyr::from_str(&yaml.replace("sha256:…", &format!("sha256:{}", "7".repeat(64)))).unwrap()
+}
+
+#[test]
+fn values_and_overlays_beside_each_other_give_the_same_objects() {
+    for page in ["docs/security.md", "docs/configuration.md"] {
+        let blocks = blocks(page);
+        let pairs = blocks.windows(2).filter(|pair| pair[0].starts_with("settings:"));
+        let pairs: Vec<_> = pairs.collect();
+        assert!(!pairs.is_empty(), "{page} shows no values with an overlay below");
+        for pair in pairs {
+            let mut values = values(&pair[0]);
+            values["createNamespace"] = true.into();
+            let kustomize = Manifests::parse(&render(&without_url(&pair[1])));
+            are_the_same(page, &template(&values).unwrap(), &kustomize);
+        }
+    }
+}
+
+#[test]
+fn the_charts_readme_shows_values_that_it_takes() {
+    let blocks = blocks("charts/nodegate/README.md");
+    assert!(!blocks.is_empty() && read("README.md").contains(&blocks[0]));
+    for block in blocks {
+        template(&values(&block)).unwrap_or_else(|error| panic!("{block}: {error}"));
+    }
+}
