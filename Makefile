@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ prometheus-test: tools ## A real Prometheus: each query, alert and panel of the 
 simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
 	@cargo build --quiet --locked --profile quick -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/quick/simulate"
+
+told: ## The agent under a real HAProxy, from its first minute to the last connection of a drain (two minutes)
+	@cargo test --quiet --locked --test agent -- --ignored --nocapture told_in_full
 
 mutants: ## Each protection taken out, and what catches it: tests and simulation, as a table (half an hour; MUTANTS="newer-counts …")
 	@hack/mutants $(MUTANTS)

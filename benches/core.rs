@@ -1,14 +1,21 @@
 //! The core by itself: from the API server's bytes to the bytes of an answer.
 #![allow(missing_docs, clippy::expect_used, reason = "Criterion's macros write the rest")]
+#![allow(clippy::disallowed_methods, reason = "what code does is measured from outside of it")]
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::{Request, Uri};
 use nodegate_kube_follow::node_facts;
 use nodegate_kube_sim::{NodeShape, make_node};
 use nodegate_readiness::check::{NODE_READY, verdict};
 use nodegate_readiness::{
-    Board, Catalog, CheckReport, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply,
+    Board, Catalog, CheckReport, Liveness, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply, Timeline,
 };
+use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
 use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// What a kubelet that lists 50 images posts.
@@ -80,5 +87,31 @@ fn probes(criterion: &mut Criterion) {
     criterion.bench_function("lookup of a query seen before", |bench| bench.iter(known));
 }
 
-criterion_group!(core, events, probes);
+/// What it costs to note who has asked.
+fn notes(criterion: &mut Criterion) {
+    let parts = AppParts {
+        board: Arc::new(board(facts())),
+        timeline: Timeline::new(std::time::Instant::now()),
+        liveness: Arc::new(Liveness::new(Moment::default())),
+        activator: Arc::new(NoLocalChecks),
+        metrics: Arc::new(Metrics::default()),
+        version: "",
+        revision: None,
+    };
+    let (app, now) = (Arc::new(App::new(parts)), Moment::default());
+    let request = || {
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = Uri::from_static("/health");
+        request
+    };
+    let peer = Ipv4Addr::new(10, 0, 0, 1).into();
+    criterion.bench_function("an answer", |bench| {
+        bench.iter_batched(request, |request| app.respond(request, now), BatchSize::SmallInput);
+    });
+    criterion.bench_function("an answer, and who has asked is noted", |bench| {
+        bench.iter_batched(request, |request| app.respond_to(request, now, peer), BatchSize::SmallInput);
+    });
+}
+
+criterion_group!(core, events, probes, notes);
 criterion_main!(core);

@@ -76,9 +76,6 @@ impl Route {
     }
 }
 
-/// What an agent-check counts as, which has no path.
-pub(crate) const AGENT_CHECK: &str = "agent-check";
-
 /// The prefix of the paths that answer for one Service.
 pub(crate) const SERVICES_PREFIX: &str = "/services/";
 

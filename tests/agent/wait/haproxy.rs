@@ -4,34 +4,40 @@ use super::listening::Listening;
 use super::{said, wait, waiting};
 use nodegate_server::ProberSettings;
 use nodegate_testbed::haproxy::Haproxy;
-use nodegate_testbed::until;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::{Cluster, NODE, until};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Instant;
 
 const BACKENDS: usize = 10;
 
 /// Backends that check the same node by themselves, and one that does so by an agent-check, too.
-fn configuration(listening: &Listening) -> String {
-    let mut text = "global\n  node lb1\n  stats socket nodegate.sock level admin\ndefaults\n  mode http\n  timeout connect 1s\n  \
-                    timeout client 1s\n  timeout server 1s\n"
-        .to_owned();
+fn start(directory: &Path, node: SocketAddr, agent_port: u16) -> Haproxy {
+    let socket = directory.join("nodegate.sock");
+    let mut text = format!(
+        "global\n  node lb1\n  stats socket {} level admin\ndefaults\n  mode http\n  timeout connect 1s\n  \
+         timeout client 1s\n  timeout server 1s\n",
+        socket.display()
+    );
     for n in 0..BACKENDS {
         let agent = match n {
-            0 => format!(
-                "agent-check agent-port {} agent-inter 200ms agent-send \"lb1\\n\"",
-                listening.agent_address.port()
-            ),
+            0 => format!("agent-check agent-port {agent_port} agent-inter 200ms agent-send \"lb1\\n\""),
             _ => String::new(),
         };
         write!(
             text,
             "backend app{n}\n  option httpchk GET /health?drain=503\n  http-check send-state\n  \
-             server worker-1 {} check inter 200ms fall 3 rise 2 {agent}\n",
-            listening.address
+             server worker-1 {node} check inter 200ms fall 3 rise 2 {agent}\n",
         )
         .unwrap();
     }
-    text
+    let file = directory.join("haproxy.cfg");
+    std::fs::write(&file, text).unwrap();
+    Haproxy::start(&file)
 }
 
 /// What HAProxy makes of its servers.
@@ -45,11 +51,7 @@ fn states(haproxy: &Haproxy) -> BTreeSet<String> {
 fn what_is_told_is_true_of_each_backend() {
     let listening = Listening::start(ProberSettings::default());
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("haproxy.cfg");
-    let text = configuration(&listening)
-        .replace("nodegate.sock", directory.path().join("nodegate.sock").to_str().unwrap());
-    std::fs::write(&file, text).unwrap();
-    let haproxy = Haproxy::start(&file);
+    let haproxy = start(directory.path(), listening.address, listening.agent_address.port());
     until("all backends to ask", || (listening.regular() == BACKENDS + 1).then_some(()));
     until("all servers to be up", || (states(&haproxy) == BTreeSet::from(["UP".to_owned()])).then_some(()));
 
@@ -72,4 +74,46 @@ fn what_is_told_is_true_of_each_backend() {
     listening.cordon(false);
     let (code, lines) = wait(listening.address, &["--for", "ready", "--probers", "11"]);
     assert_eq!((code, states(&haproxy)), (0, BTreeSet::from(["UP".to_owned()])), "{lines:#?}");
+}
+
+/// The agent itself, from its first minute, in which it knows nobody, to the last connection.
+#[test]
+#[ignore = "takes two minutes: make told"]
+fn told_in_full_by_the_real_agent() {
+    let cluster = Cluster::start();
+    let ingress = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = || (TcpStream::connect(ingress.local_addr().unwrap()).unwrap(), ingress.accept().unwrap());
+    let clients = [client(), client()];
+    let agent_port = ports::free();
+    let ports = [agent_port, ingress.local_addr().unwrap().port()].map(|port| port.to_string());
+    let agent = cluster.ready_agent(&["--agent-port", &ports[0], "--traffic-port", &ports[1]]);
+    let directory = tempfile::tempdir().unwrap();
+    let haproxy = start(directory.path(), agent.address(), agent_port);
+    let up = BTreeSet::from(["UP".to_owned()]);
+    until("all servers to be up", || (states(&haproxy) == up).then_some(()));
+
+    cluster.sim.cordon(NODE);
+    let began = Instant::now();
+    let mut waiting = waiting(agent.address(), &["--for", "released", "--probers", "11", "--timeout", "5m"]);
+    let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut read_to = |wanted: &str| {
+        let found =
+            lines.by_ref().inspect(|line| println!("{:>5.1} s  {line}", began.elapsed().as_secs_f32()));
+        found
+            .into_iter()
+            .find(|line| line.contains(wanted))
+            .unwrap_or_else(|| panic!("no line with {wanted}"))
+    };
+    read_to("not known yet: the agent has listened for");
+    read_to("all told; 2 sessions are left");
+    assert!(began.elapsed().as_secs() >= 80, "it can't have known before");
+    let now = states(&haproxy);
+    assert!(now.iter().all(|state| state.starts_with("DOWN") || state.starts_with("DRAIN")), "{now:?}");
+    drop(clients);
+    read_to("told, no session left");
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+
+    cluster.sim.uncordon(NODE);
+    let (code, lines) = wait(agent.address(), &["--for", "ready", "--probers", "11"]);
+    assert_eq!((code, states(&haproxy)), (0, up), "{lines:#?}");
 }

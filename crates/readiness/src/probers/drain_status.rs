@@ -1,6 +1,8 @@
 //! What `/status.json` says of a drain.
 
-use super::record::millis;
+use super::AGENT_CHECK;
+use super::asked::Standing;
+use super::record::{ProberRecord, millis};
 use super::told::{Demands, Told, Turn, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
@@ -106,6 +108,7 @@ impl Status {
     /// The same with what follows from its probers.
     #[must_use]
     pub fn judged(mut self) -> Self {
+        self.note_switched_off();
         let demands = Demands::default();
         let since_ms = self.drain.as_ref().map_or(0, |drain| drain.since_ms);
         let turn = Turn::of(self.verdict);
@@ -130,6 +133,28 @@ impl Status {
             Told::Unknown(unknown) => drain.not_known = Some(unknown.to_string()),
         }
         self
+    }
+
+    /// An agent-check that falls silent while its balancer goes on asking otherwise has been switched off, as nodegate-haproxy
+    /// does with that of a node that it drains: it is gone at once.
+    fn note_switched_off(&mut self) {
+        let is_agent_check = |prober: &ProberRecord| prober.question.starts_with(AGENT_CHECK);
+        let asking: Vec<_> = self
+            .probers
+            .iter()
+            .filter(|prober| {
+                prober.standing == Standing::Regular && prober.drainable && !is_agent_check(prober)
+            })
+            .map(|prober| prober.address)
+            .collect();
+        for prober in &mut self.probers {
+            if prober.standing == Standing::Silent
+                && is_agent_check(prober)
+                && asking.contains(&prober.address)
+            {
+                prober.standing = Standing::Gone;
+            }
+        }
     }
 
     /// The sessions that are left, as far as somebody counts them: this host's own sockets, else what each HAProxy says of its

@@ -27,6 +27,9 @@ pub const MOST_BETWEEN: Duration = Duration::from_secs(90);
 /// How often somebody must have asked, at intervals of no more than [`MOST_BETWEEN`], to count as one that goes on asking.
 pub const REGULAR_AFTER: u32 = 3;
 
+/// What an agent-check asks, which has no path; behind it may stand what its `agent-send` says.
+pub const AGENT_CHECK: &str = "agent-check";
+
 /// How many failed checks take a server out, as HAProxy, Envoy, keepalived and most others have it by default.
 pub const FALL: u32 = 3;
 /// How many good ones bring it back.

@@ -40,6 +40,16 @@ impl App {
         self.respond_on(request, now, None, None)
     }
 
+    /// The same for somebody at this address, which is noted.
+    pub fn respond_to<B: Body>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        now: Moment,
+        peer: IpAddr,
+    ) -> ResponseFuture {
+        self.respond_on(request, now, Some(peer), None)
+    }
+
     /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,

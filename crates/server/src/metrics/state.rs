@@ -3,8 +3,9 @@
 use super::counters::{MAX_REASON_CHARS, Metrics};
 use super::status_label::StatusLabel;
 use crate::probers::Probers;
-use crate::route::{AGENT_CHECK, Route};
+use crate::route::Route;
 use nodegate_readiness::board::why;
+use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};

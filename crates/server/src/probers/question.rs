@@ -1,7 +1,8 @@
 //! What somebody asks, in one form for all ways to say it.
 
-use crate::route::{AGENT_CHECK, SERVICES_PREFIX};
+use crate::route::SERVICES_PREFIX;
 use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, CheckRef, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::net::IpAddr;

@@ -7,6 +7,7 @@ use http_body_util::Empty;
 use nodegate_readiness::Node;
 use nodegate_server::{App, ResponseFuture};
 use std::mem;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Answers one request in the header map of the one before, as hyper does on a kept connection.
@@ -22,7 +23,9 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
     let mut response = None;
     let info = allocation_counter::measure(|| {
         let now = app.now();
-        if let ResponseFuture::Left(answered) = app.respond(request, now) {
+        if let ResponseFuture::Left(answered) =
+            app.respond_to(request, now, Ipv4Addr::new(10, 0, 0, 1).into())
+        {
             response = answered.now_or_never();
         }
     });
@@ -42,8 +45,10 @@ fn a_known_query_is_answered_without_allocating() {
     }
     let mut headers = HeaderMap::new();
     for _ in 0..3 {
-        // arc-swap sets up its slots for this thread with the first load.
+        // arc-swap sets up its slots for this thread with the first load; and who asks is new.
         answer(&app, "/health", &mut headers);
+        answer(&app, "/health?check=node_ready&drain=404", &mut headers);
+        answer(&app, "/nodecheck", &mut headers);
     }
     for _ in 0..100 {
         assert_eq!(answer(&app, "/health", &mut headers), 503);

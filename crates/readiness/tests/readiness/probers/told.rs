@@ -86,6 +86,29 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
     assert_eq!(not_known(&world), "no balancer goes on asking this agent");
 }
 
+/// nodegate-haproxy switches the agent-check of a node off that it drains.
+#[test]
+fn an_agent_check_that_is_switched_off_is_gone_at_once() {
+    let mut agent_check = balancer(1, 1000);
+    agent_check.question = "agent-check lb1";
+    let mut other = balancer(2, 1000);
+    other.question = "agent-check";
+    let mut world = World::new([balancer(1, 2000), agent_check, other]);
+    world.pass_seconds(100);
+    world.cordon(true);
+    world.stop(1);
+    let took = world.until_told(60_000).unwrap();
+    assert!((6000..=8000).contains(&took), "{took}");
+    assert_eq!(world.status().probers[1].standing, Standing::Gone);
+    // If nothing else is asked from there, or that falls silent, too, it is as any other.
+    world.stop(0);
+    world.stop(2);
+    world.pass_seconds(10);
+    let status = world.status();
+    let standings: Vec<_> = status.probers.iter().map(|prober| prober.standing).collect();
+    assert_eq!(standings, [Standing::Silent; 3]);
+}
+
 #[test]
 fn one_that_comes_back_is_told_anew() {
     let mut world = two();
