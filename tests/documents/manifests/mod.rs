@@ -250,7 +250,7 @@ fn an_overlay_takes_the_image_from_elsewhere() {
 #[test]
 fn plugin_users_get_roles_and_nobody_is_bound() {
     let manifests = overlay("components: [manifests/components/plugin-users]");
-    let read = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
+    let read = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]});
     assert_eq!(manifests.the("ClusterRole", "nodegate-plugin").at("/rules"), &json!([read]));
     let role = manifests.the("Role", "nodegate-plugin");
     assert_eq!(
@@ -261,7 +261,7 @@ fn plugin_users_get_roles_and_nobody_is_bound() {
     assert_eq!(
         role.at("/rules"),
         &json!([
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
             {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]},
         ])
     );
