@@ -107,6 +107,19 @@ bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, m
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
 
+.PHONY: plugin plugin-test plugin-picture
+plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
+	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
+
+plugin-test: ## kubectl nodegate with kubectl 1.27 to 1.33, and a thousand agents through the API server (two minutes; KUBECTLS="1.33")
+	@set -e; paths=""; for release in $(or $(KUBECTLS),1.27 1.28 1.29 1.30 1.31 1.32 1.33); do \
+	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
+	done; KUBECTLS="$$paths" cargo test --quiet --locked -p nodegate-kubectl --test stories -- \
+	  --ignored --nocapture --test-threads=1 plugin:: thousand::
+
+plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows on a terminal
+	@cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --exact picture::write
+
 image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	hack/build-image nodegate:dev $(ARCH)
 
