@@ -2,6 +2,7 @@
 
 mod browser;
 mod looks;
+mod probers;
 
 use browser::Browser;
 use looks::look;

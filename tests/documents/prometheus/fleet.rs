@@ -6,11 +6,13 @@ use super::component::Component;
 use super::scrape::{Pod, job};
 use super::{dashboard, rules};
 use nodegate_testbed::cluster::agent_rules;
+use nodegate_testbed::http;
 use nodegate_testbed::network::ports::Loopback;
-use nodegate_testbed::prober::{Prober, health};
+use nodegate_testbed::prober::{Prober, Saw, health};
 use nodegate_testbed::stub::{Stub, answer};
 use nodegate_testbed::{Agent, Cluster};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -18,6 +20,8 @@ use tempfile::TempDir;
 pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 /// The check of our own that runs on the last node.
 pub(crate) const CHECK: &str = "http:app";
+/// The check that somebody goes on asking for on the second node; nothing listens there.
+pub(crate) const DEMANDED: &str = "okd_router_1936";
 /// `worker-1`'s agent has an account of its own, so that a fault can be for it alone.
 pub(crate) const FIRST_USER: &str = "system:serviceaccount:nodegate:first";
 const FIRST_TOKEN: &str = "first-token";
@@ -25,6 +29,8 @@ const FIRST_TOKEN: &str = "first-token";
 /// Scrapes and evaluates; the shortened alerts wait for seconds.
 const INTERVAL: &str = "250ms";
 const PROBES_A_SECOND: u32 = 20;
+/// Four answers then take longer than the shortened alert waits, many times over.
+const SLOW: Duration = Duration::from_secs(3);
 
 pub(crate) struct Fleet {
     pub(crate) prometheus: Prometheus,
@@ -34,8 +40,10 @@ pub(crate) struct Fleet {
     pub(crate) app: Stub,
     pub(crate) component: Component,
     pub(crate) begun: Instant,
-    /// Ask each agent for the node's health, again and again; the last is gone with its agent.
-    balancers: Vec<Prober>,
+    /// Ask the agents of these nodes for their health, again and again.
+    balancers: BTreeMap<&'static str, Prober>,
+    /// Asks the first so rarely that it is long before it has been told.
+    _slow: Prober,
     _dir: TempDir,
 }
 
@@ -64,19 +72,47 @@ impl Fleet {
         rules::write(&rules::shortened(&component.rules), &dir.path().join("nodegate.rules.yaml"));
         let prometheus = Prometheus::start(dir.path(), SocketAddr::new(net.address(9), 9090));
         let balancer = |agent: &Agent| Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
-        let balancers = agents.iter().map(balancer).collect();
-        Self { prometheus, agents, cluster, app, component, begun, balancers, _dir: dir }
+        let balancers = NODES.into_iter().zip(agents.iter().map(balancer)).collect();
+        let slow = Prober::start(agents[0].address(), slowly, PROBES_A_SECOND, 1);
+        Self { prometheus, agents, cluster, app, component, begun, balancers, _slow: slow, _dir: dir }
     }
 
     /// Ends the last node's agent.
     pub(crate) fn kill_last(&mut self) {
-        drop(self.balancers.pop());
+        self.ask_no_more(NODES[2]);
         drop(self.agents.pop());
+    }
+
+    /// Goes on asking the second node for a check that fails there and that no setting names, until it is dropped.
+    pub(crate) fn demand(&self) -> Prober {
+        Prober::start(self.agents[1].address(), demands, PROBES_A_SECOND, 1)
+    }
+
+    /// No balancer asks this node any more.
+    pub(crate) fn ask_no_more(&mut self, node: &str) {
+        self.balancers.remove(node).unwrap().stop();
     }
 
     /// Every query of the dashboard.
     pub(crate) fn dashboard(&self) -> dashboard::Dashboard {
         dashboard::Dashboard::read(&self.component.dashboard)
+    }
+}
+
+/// As a balancer whose interval is long.
+fn slowly(address: SocketAddr) -> Saw {
+    std::thread::sleep(SLOW);
+    asked(address, "/nodecheck")
+}
+
+fn demands(address: SocketAddr) -> Saw {
+    asked(address, &format!("/health?check={DEMANDED}"))
+}
+
+fn asked(address: SocketAddr, path: &str) -> Saw {
+    match http::get(address, path) {
+        Ok(reply) => Saw::Answer(reply.status, reply.body),
+        Err(error) => Saw::Failed(error.to_string()),
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
 /// What others may count on; the golden file has these and the `process_` families.
-const FAMILIES: [&str; 20] = [
+const FAMILIES: [&str; 24] = [
     "verdict",
+    "out",
     "cache_age_seconds",
     "cache_stale",
     "last_known_verdict",
@@ -25,6 +26,9 @@ const FAMILIES: [&str; 20] = [
     "check_duration_seconds",
     "http_requests_total",
     "answers_total",
+    "probers",
+    "prober_age_seconds",
+    "prober_told",
     "connections",
     "build_info",
     "connections_refused_total",

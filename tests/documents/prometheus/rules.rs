@@ -34,8 +34,9 @@ pub(crate) fn shortened(rules: &RuleFile) -> RuleFile {
 }
 
 fn shorter(duration: &str, divisor: u64) -> String {
-    let minutes = duration.strip_suffix('m').and_then(|minutes| minutes.parse::<u64>().ok());
-    let minutes = minutes.unwrap_or_else(|| panic!("{duration} is not in minutes"));
+    let of = |unit: char, minutes: u64| Some(duration.strip_suffix(unit)?.parse::<u64>().ok()? * minutes);
+    let minutes = of('m', 1).or_else(|| of('d', 24 * 60));
+    let minutes = minutes.unwrap_or_else(|| panic!("{duration} is neither in minutes nor in days"));
     format!("{}ms", minutes * 60_000 / divisor)
 }
 
@@ -86,6 +87,7 @@ fn durations_and_nothing_else_are_shortened() {
     let short = shortened(&rules);
     let all = |rules: &RuleFile| serde_json::to_string(rules).unwrap();
     let lengthened = all(&short)
+        .replace("2160000ms", "1d")
         .replace("45000ms", "30m")
         .replace("1666ms", "5m")
         .replace("666ms", "2m")

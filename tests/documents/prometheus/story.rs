@@ -1,7 +1,7 @@
 //! A day in a minute: what Prometheus sees, which alerts fire on which fault, and what the dashboard shows of it.
 
 use super::dashboard::label_values;
-use super::fleet::{CHECK, FIRST_USER, Fleet, NODES};
+use super::fleet::{CHECK, DEMANDED, FIRST_USER, Fleet, NODES};
 use nodegate_kube_sim::{Effect, Scope};
 use nodegate_testbed::stub::answer;
 use nodegate_testbed::until;
@@ -19,10 +19,14 @@ fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
     let well = unix_seconds() + 1;
     one_request_of_a_stranger(&fleet);
+    let _demanding = fleet.demand();
+    somebody_goes_on_asking(&fleet);
     three_nodes_three_faults(&fleet);
+    fleet.ask_no_more(NODES[1]);
     many_nodes_out(&fleet);
     agent_killed(&mut fleet);
     api_server_killed(&fleet);
+    nobody_asks_the_second(&fleet);
     no_other_alert_fired(&fleet, well);
     dashboard(&fleet, begun);
 }
@@ -62,6 +66,14 @@ fn one_request_of_a_stranger(fleet: &Fleet) {
     fleet.prometheus.wait(&failing, |all| all.len() == 1);
 }
 
+/// The same check fails on the second, too, and there it is a balancer that asks for it.
+fn somebody_goes_on_asking(fleet: &Fleet) {
+    let configured = format!("nodegate_check_passed{{check=\"{DEMANDED}\",configured=\"true\"}} == 0");
+    let failing = fleet.prometheus.wait(&configured, |all| all.len() == 1);
+    assert_eq!(failing[0].label("node"), NODES[1]);
+    fires(fleet, "NodegateCheckFailing", NODES[1]);
+}
+
 /// The watch of the first goes deaf, the second flaps, and what the third checks fails.
 fn three_nodes_three_faults(fleet: &Fleet) {
     let sim = &fleet.cluster.sim;
@@ -93,9 +105,18 @@ fn three_nodes_three_faults(fleet: &Fleet) {
     fleet.agents[0].wait_ready();
 }
 
+/// A slow balancer is long in being told of the first, and one that has died is never told of the second.
 fn many_nodes_out(fleet: &Fleet) {
+    let slow = format!("nodegate_prober_told{{node=\"{}\",question=\"/nodecheck\"}}", NODES[0]);
+    fleet.prometheus.wait(&slow, |all| all.len() == 1);
     fleet.cluster.sim.cordon(NODES[0]);
+    fires(fleet, "NodegateDrainNotTold", NODES[0]);
     fleet.cluster.sim.set_ready(NODES[1], "False", "KubeletNotReady");
+    fires(fleet, "NodegateDrainNotTold", NODES[1]);
+    let out = fleet.prometheus.wait("nodegate_out == 1", |out| out.len() == 2);
+    let out = out.iter().map(|series| (series.label("node"), series.label("reason")));
+    let reasons = [(NODES[0], "Unschedulable"), (NODES[1], "KubeletNotReady")];
+    assert_eq!(out.collect::<BTreeSet<_>>(), BTreeSet::from(reasons));
     fires(fleet, "NodegateManyNodesOut", "");
 }
 
@@ -115,8 +136,16 @@ fn api_server_killed(fleet: &Fleet) {
     fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_stream_proof_age_seconds{stream=\"node\"} > 3", |all| all.len() == 2);
     fleet.prometheus.wait("count by (address) (nodegate_api_server_up == 0)", |down| down.len() == 1);
+    // No balancer asks the second any more; whoever asks is told better than what was last known.
+    assert_eq!(fleet.agents[1].get("/nodecheck").status, 200);
     fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
+}
+
+/// What died is waited for, for half a minute; and who asks for a check alone is no balancer.
+fn nobody_asks_the_second(fleet: &Fleet) {
+    fires(fleet, "NodegateNotAsked", NODES[1]);
+    fleet.prometheus.wait("nodegate_probers == 0", |all| all.len() == 1 && all[0].label("node") == NODES[1]);
 }
 
 /// Waits for an alert, and looks at what a person will read.
@@ -150,7 +179,11 @@ fn no_other_alert_fired(fleet: &Fleet, since: u64) {
     let expected = [
         ("NodegateWatchDeaf", NODES[0]),
         ("NodegateFlapping", NODES[1]),
+        ("NodegateCheckFailing", NODES[1]),
         ("NodegateCheckFailing", NODES[2]),
+        ("NodegateDrainNotTold", NODES[0]),
+        ("NodegateDrainNotTold", NODES[1]),
+        ("NodegateNotAsked", NODES[1]),
         ("NodegateManyNodesOut", ""),
         ("NodegateCacheStale", NODES[0]),
         ("NodegateCacheStale", NODES[1]),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// Every family and its labels, without values.
@@ -53,6 +53,10 @@ impl Node {
     /// The agent of the east's last node does not.
     fn answers(self, sample: u64) -> bool {
         (self.cluster, self.number) != ("east", NODES) || sample < FAULTS
+    }
+
+    fn is_out(self, sample: u64) -> bool {
+        self.answers(sample) && self.state(sample) != "ready"
     }
 
     fn value(self, series: &str, sample: u64) -> u64 {
@@ -116,6 +120,14 @@ fn write_samples(path: &Path, start: u64) {
     for series in families.filter(|series| used.contains(series.split('{').next().unwrap())) {
         write(series, &|node, sample| node.answers(sample).then(|| node.value(series, sample)));
     }
+    // Of these a fresh agent has none.
+    write("nodegate_out{reason=\"Some\"}", &|node, sample| node.is_out(sample).then_some(1));
+    for prober in ["10.0.0.1", "10.0.0.2"] {
+        let labels = format!("prober=\"{prober}\",question=\"/health\"}}");
+        let told = |node: Node, sample| u64::from(!node.is_out(sample) || prober == "10.0.0.1");
+        write(&format!("nodegate_prober_told{{{labels}"), &|node, sample| Some(told(node, sample)));
+        write(&format!("nodegate_prober_age_seconds{{{labels}"), &|_, _| Some(1));
+    }
     text.push_str("# EOF\n");
     std::fs::write(path, text).unwrap();
 }
@@ -148,6 +160,22 @@ fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
         let series = past.at_the_end(&stat.unwrap().expr);
         assert_eq!(series.iter().map(Series::value).collect::<Vec<_>>(), [expected], "{panel}");
     }
+    let table =
+        dashboard.queries.iter().find(|query| query.panel == "Nodes out, why and since when").unwrap();
+    let out = past.at_the_end(&table.expr);
+    assert_eq!(out.len(), 51, "{out:#?}");
+    for series in &out {
+        let label = |name| series.label(name);
+        assert!(CLUSTERS.contains(&label("cluster")) && label("node").starts_with('n'), "{series:?}");
+        if label("reason") == "no answer" {
+            assert_eq!((label("cluster"), label("node")), ("east", "n100"));
+        } else {
+            // Between the last sample in which it was ready and the next.
+            let last_ready = Duration::from_secs(past.end - (SAMPLES - FAULTS) * INTERVAL);
+            let later = Duration::from_secs_f64(series.value() / 1000.0).checked_sub(last_ready);
+            assert!(later.is_some_and(|later| later.as_secs() < INTERVAL), "{series:?}");
+        }
+    }
     alerts(&past);
 }
 
@@ -166,7 +194,11 @@ fn alerts(past: &Past) {
         ("NodegateDown", "east", "n100"),
         ("NodegateManyNodesOut", "west", ""),
     ];
-    let expected =
-        expected.map(|(alert, cluster, node)| (alert.to_owned(), cluster.to_owned(), node.to_owned()));
-    assert_eq!(due, expected.into());
+    let owned =
+        |(alert, cluster, node): (&str, &str, &str)| (alert.to_owned(), cluster.to_owned(), node.to_owned());
+    let mut expected: BTreeSet<_> = expected.map(owned).into();
+    for node in Node::all().filter(|node| node.is_out(SAMPLES)) {
+        expected.insert(owned(("NodegateDrainNotTold", node.cluster, &format!("n{}", node.number))));
+    }
+    assert_eq!(due, expected);
 }

@@ -1,0 +1,49 @@
+//! With the real agent.
+
+use crate::lab::{NAMESPACE, Said, program, ready};
+use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Cluster, NODE};
+use serde_json::{Value, json};
+
+/// The canned agents of these tests say what a real one says.
+#[test]
+fn a_real_agent_is_read_like_the_canned_ones() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    cluster.sim.edit_node(NODE, "kubelet", |node| {
+        node["status"]["addresses"] =
+            json!([{"type": "InternalIP", "address": agent.address().ip().to_string()}]);
+    });
+    let kubeconfig = cluster.dir.path().join("admin");
+    cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = program();
+        command.env("KUBECONFIG", &kubeconfig).arg(format!("--port={}", agent.address().port())).args(args);
+        Said::of(&command.output().unwrap())
+    };
+    let said = run(&[]);
+    assert!(said.code == Some(0) && said.row(NODE).starts_with(&format!("{NODE} Ready - >")), "{said:#?}");
+    cluster.kubectl(&["cordon", NODE]);
+    let said = until("the cordon", || Some(run(&["-o", "json"])).filter(|said| said.code == Some(1)));
+    let document: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(document["nodes"][0]["reason"], "Unschedulable");
+    let real = &document["nodes"][0]["status"];
+    for key in ready("a").as_object().unwrap().keys() {
+        assert!(real.get(key).is_some(), "no {key} in {real}");
+    }
+    // An agent that has listened for seconds knows nobody yet.
+    assert_eq!(document["nodes"][0]["told_known"], false);
+
+    let pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "p", "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "nodegate"}},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "podIP": agent.address().ip().to_string()},
+    });
+    cluster.sim.apply(pod).unwrap();
+    let proxied = run(&["--via=proxy", "-o", "wide"]);
+    assert!(
+        proxied.row(NODE).contains("Draining Unschedulable") && proxied.row(NODE).contains("proxy of p"),
+        "{proxied:#?}"
+    );
+}
