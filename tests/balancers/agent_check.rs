@@ -1,7 +1,6 @@
 //! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
 
 use crate::backend::Backend;
-use crate::mode::Mode;
 use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT};
 use crate::traffic::traffic;
@@ -19,7 +18,7 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let nodes = Nodes::start();
-        let haproxy = Haproxy::start(&nodes.site.configuration(Mode::AgentCheck.configuration()));
+        let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
         let story = Self { nodes, haproxy };
         story.is_ready();
         story
@@ -77,7 +76,7 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
 #[test]
 fn a_404_is_a_third_state_of_haproxys() {
     let nodes = Nodes::start();
-    let haproxy = Haproxy::start(&nodes.site.configuration(Mode::DisableOn404.configuration()));
+    let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/disable-on-404.cfg"));
     let story = Story { nodes, haproxy };
     let sees = |status: &'static str| {
         story.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
@@ -164,5 +163,16 @@ fn what_an_operator_sets_by_hand_lasts_until_the_agents_next_word() {
     let in_maintenance = |state: &ServerState| state.administrative & 0x01 != 0;
     story.haproxy.wait_server(NODE, "in maintenance", in_maintenance);
     story.haproxy.command(&format!("enable agent nodes/{NODE}")).unwrap();
+    story.is_ready();
+}
+
+/// An agent that is taken away after it has said `down` leaves the server down: the documented way out.
+#[test]
+fn a_server_whose_agent_is_gone_for_good_is_raised_by_hand() {
+    let mut story = Story::begin();
+    story.set_ready("False", "KubeletNotReady");
+    story.is_down();
+    story.nodes.agents[0] = None;
+    story.haproxy.command(&format!("set server nodes/{NODE} agent up")).unwrap();
     story.is_ready();
 }

@@ -1,27 +1,29 @@
-//! The service on a node: says the node's name, and remembers who came when.
+//! The service on a node: says the node's name, and remembers when who came.
 
 use nodegate_testbed::until;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What asks for a connection that stays: each `ping` is then answered.
-pub(crate) const HOLD: &str = "HOLD";
+/// What asks for an answer that goes on.
+pub(crate) const HOLD: &str = "/hold";
+/// Between two pieces of it.
+const PIECES: Duration = Duration::from_millis(100);
+/// More than a proxy keeps back before it hands on what it has.
+const PIECE: usize = 16 << 10;
 
 pub(crate) struct Backend {
-    address: SocketAddr,
-    seen: Arc<Seen>,
-    listening: Mutex<Option<JoinHandle<()>>>,
+    seen: Arc<Mutex<Vec<Instant>>>,
+    listening: Mutex<Option<Listening>>,
 }
 
-#[derive(Default)]
-struct Seen {
-    stopped: AtomicBool,
-    connections: AtomicU64,
-    last: Mutex<Option<Instant>>,
+struct Listening {
+    /// The listening socket: shut down, it wakes who accepts, wherever that is.
+    socket: TcpStream,
+    thread: JoinHandle<()>,
 }
 
 impl Backend {
@@ -29,42 +31,38 @@ impl Backend {
         let address = SocketAddr::new(ip, port);
         // A process that another story just starts holds what was listening there until it runs its own program.
         let listener = until("the service's port", || TcpListener::bind(address).ok());
-        let seen = Arc::new(Seen::default());
-        let shared = seen.clone();
-        let listening = thread::spawn(move || {
+        let socket = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
+        let seen = Arc::<Mutex<Vec<Instant>>>::default();
+        let shared = Arc::clone(&seen);
+        let thread = thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if shared.stopped.load(Ordering::Relaxed) {
-                    return;
-                }
                 let seen = shared.clone();
                 thread::spawn(move || serve(name, &stream, &seen));
             }
         });
-        Self { address, seen, listening: Mutex::new(Some(listening)) }
+        Self { seen, listening: Mutex::new(Some(Listening { socket, thread })) }
     }
 
     /// How many connections with a request there were. A balancer's own checks send none.
     pub(crate) fn connections(&self) -> u64 {
-        self.seen.connections.load(Ordering::Relaxed)
+        self.seen.lock().unwrap().len() as u64
     }
 
     /// When the last of them came.
     pub(crate) fn last(&self) -> Option<Instant> {
-        *self.seen.last.lock().unwrap()
+        self.seen.lock().unwrap().last().copied()
     }
 
-    /// Whether nobody has come for so long.
-    pub(crate) fn quiet_for(&self, time: Duration) -> bool {
-        self.last().is_none_or(|last| last.elapsed() > time)
+    /// How many have come since then.
+    pub(crate) fn since(&self, then: Instant) -> usize {
+        self.seen.lock().unwrap().iter().rev().take_while(|at| **at > then).count()
     }
 
     /// Ends as an evicted pod does: nothing new, and what there is goes on.
     pub(crate) fn stop(&self) {
         let Some(listening) = self.listening.lock().unwrap().take() else { return };
-        self.seen.stopped.store(true, Ordering::Relaxed);
-        // The listener ends with the next connection.
-        drop(TcpStream::connect(self.address));
-        listening.join().unwrap();
+        listening.socket.shutdown(Shutdown::Both).unwrap();
+        listening.thread.join().unwrap();
     }
 }
 
@@ -74,18 +72,22 @@ impl Drop for Backend {
     }
 }
 
-fn serve(name: &str, mut stream: &TcpStream, seen: &Seen) {
+fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
-    seen.connections.fetch_add(1, Ordering::Relaxed);
-    *seen.last.lock().unwrap() = Some(Instant::now());
-    if first.starts_with(HOLD) {
-        let mut says = |text: &str| writeln!(stream, "{text}").is_ok();
-        let _ = says(name) && lines.all(|line| says(&line));
-        return;
-    }
+    seen.lock().unwrap().push(Instant::now());
     // The rest of the head; a client that closes early has its answer all the same.
     lines.find(String::is_empty);
+    if first.contains(HOLD) {
+        let piece = format!("{}\n", " ".repeat(PIECE));
+        let mut says = |text: &str| stream.write_all(text.as_bytes()).is_ok();
+        let mut goes_on = says(&format!("HTTP/1.0 200 OK\r\n\r\n{name}\n"));
+        while goes_on {
+            goes_on = says(&piece);
+            thread::sleep(PIECES);
+        }
+        return;
+    }
     let _ = write!(stream, "HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
     let _ = stream.shutdown(Shutdown::Write);
 }

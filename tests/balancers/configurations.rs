@@ -23,27 +23,40 @@ fn nginx_takes_its_configurations() {
     }
 }
 
-/// Each file that is tried here is shown in the document, word for word; of `HAProxy`'s only one is shown whole.
+/// How a program's files are shown.
+const FENCES: [(&str, &str); 8] = [
+    ("apache", "apache"),
+    ("bgp", ""),
+    ("caddy", "caddyfile"),
+    ("envoy", "yaml"),
+    ("haproxy", "haproxy"),
+    ("keepalived", ""),
+    ("nginx", "nginx"),
+    ("traefik", "yaml"),
+];
+
+/// Each file is shown in the document, word for word; of `HAProxy`'s only one is shown whole.
 #[test]
 fn the_document_shows_what_was_tried() {
     let text = fs::read_to_string(format!("{ROOT}/docs/load-balancers.md")).unwrap();
+    let known = |name: &str| FENCES.iter().any(|(program, _)| *program == name);
+    let entries = fs::read_dir(format!("{ROOT}/docs/load-balancers")).unwrap().map(Result::unwrap);
+    let directories = entries.filter(|entry| entry.path().is_dir());
+    directories.for_each(|entry| assert!(known(&entry.file_name().to_string_lossy()), "{entry:?}"));
     let mut whole = 0;
-    for name in ["haproxy", "nginx", "keepalived", "envoy"].into_iter().flat_map(documented) {
-        let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
-        let backend = file.find("\nbackend nodes\n").map_or(0, |start| start + 1);
-        let fence = match name.split('/').next().unwrap_or_default() {
-            "keepalived" => "",
-            "envoy" => "yaml",
-            program => program,
-        };
-        let shows = |part: &str| text.contains(&format!("\n```{fence}\n{}\n```\n", part.trim_end()));
-        let shown = shows(&file) || shows(&file[backend..]);
-        assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
-        assert!(
-            text.contains(&format!("(load-balancers/{name})")),
-            "docs/load-balancers.md has no link to {name}"
-        );
-        whole += usize::from(name.starts_with("haproxy/") && shows(&file));
+    for (program, fence) in FENCES {
+        for name in documented(program) {
+            let file = fs::read_to_string(format!("{ROOT}/docs/load-balancers/{name}")).unwrap();
+            let backend = file.find("\nbackend nodes\n").map_or(0, |start| start + 1);
+            let shows = |part: &str| text.contains(&format!("\n```{fence}\n{}\n```\n", part.trim_end()));
+            let shown = shows(&file) || shows(&file[backend..]);
+            assert!(shown, "docs/load-balancers.md does not show {name} as it is: copy it there");
+            assert!(
+                text.contains(&format!("(load-balancers/{name})")),
+                "docs/load-balancers.md has no link to {name}"
+            );
+            whole += usize::from(program == "haproxy" && shows(&file));
+        }
     }
     assert!(whole > 0, "one is to be shown whole, to copy");
 }

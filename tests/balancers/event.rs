@@ -1,156 +1,150 @@
-//! What happens to a node, and what the balancer makes of it.
+//! What happens to a node, or to all of them, and how it is undone.
 
-use crate::nodes::Nodes;
 use crate::site::NODES;
-use crate::traffic::{Held, failures, served};
-use nodegate_testbed::prober::Prober;
-use nodegate_testbed::until;
-use std::fmt;
-use std::time::{Duration, Instant};
+use crate::stage::Stage;
+use std::time::Duration;
 
-/// The node that it happens to.
-const NODE: usize = 0;
-/// At a third of a hundred requests a second, a node without one for so long gets none any more.
-const QUIET: Duration = Duration::from_millis(1500);
+/// How long a service goes on when its node is drained, whatever the balancer has noticed: a preStop, a grace period.
+const SERVICE_ENDS_AFTER: Duration = Duration::from_secs(6);
+/// How long an agent that was killed stays away.
+const AWAY: Duration = Duration::from_secs(5);
 /// How long traffic is watched where nothing is to change.
-const WATCHED: Duration = Duration::from_secs(2);
+const WATCHED: Duration = Duration::from_secs(3);
+/// How long all are watched who are out together: the slowest balancer has noticed by then, and its pool of last resort serves.
+const ALL_OUT: Duration = Duration::from_secs(8);
+/// Longer than the slowest balancer takes. Who has not noticed by then never does.
+const NEVER: Duration = Duration::from_secs(20);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     Cordon,
     Drain,
     NotReady,
     ApiOutage,
     AgentRestart,
-}
-
-/// What came of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) requests: u64,
-    pub(crate) failures: Vec<String>,
-    /// From the event to the last new connection on the node; `None` if it stayed in the pool.
-    pub(crate) left_after: Option<Duration>,
-    /// Whether a connection that was open on the node still works.
-    pub(crate) existing_works: bool,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = self.left_after.map_or("stays".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
-        let kept = if self.existing_works { "kept" } else { "CUT" };
-        write!(f, "{} of {} · {left} · {kept}", self.failures.len(), self.requests)
-    }
+    AgentKilled,
+    Rollout,
+    MassCordon,
+    LostProbe,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Cordon, Self::Drain, Self::NotReady, Self::ApiOutage, Self::AgentRestart];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Cordon,
+        Self::Drain,
+        Self::NotReady,
+        Self::ApiOutage,
+        Self::AgentRestart,
+        Self::AgentKilled,
+        Self::Rollout,
+        Self::MassCordon,
+        Self::LostProbe,
+    ];
+
+    /// Whether the node must get nothing new.
+    pub(crate) fn must_leave(self) -> bool {
+        matches!(self, Self::Cordon | Self::Drain | Self::NotReady)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cordon => "cordon",
             Self::Drain => "drain, service ends",
             Self::NotReady => "NotReady",
-            Self::ApiOutage => "API outage",
+            Self::ApiOutage => "API outage, one node drained before",
             Self::AgentRestart => "agent restart",
+            Self::AgentKilled => "agent killed",
+            Self::Rollout => "rollout on all nodes",
+            Self::MassCordon => "all cordoned",
+            Self::LostProbe => "one probe lost",
         }
     }
 
-    /// Plays it under traffic, with a connection that stays, and undoes it.
-    pub(crate) fn play(self, nodes: &mut Nodes, traffic: &Prober) -> Outcome {
-        nodes.wait_for_traffic();
-        let mut held = Held::on(NODES[NODE], nodes.site.frontend());
-        self.play_with(nodes, traffic, || held.works())
-    }
-
-    /// The same for a balancer that takes requests apart: no connection of a client's stays with one node.
-    pub(crate) fn play_new(self, nodes: &mut Nodes, traffic: &Prober) -> Outcome {
-        nodes.wait_for_traffic();
-        self.play_with(nodes, traffic, || true)
-    }
-
-    fn play_with(self, nodes: &mut Nodes, traffic: &Prober, existing: impl FnOnce() -> bool) -> Outcome {
-        let begun = Instant::now();
-        let left = self.happen(nodes);
-        let left_after = left.then(|| {
-            let last = nodes.backends[NODE].last().expect("there was traffic");
-            last.saturating_duration_since(begun)
-        });
-        let existing_works = existing();
-        self.end(nodes);
-        nodes.wait_for_traffic();
-        Outcome {
-            requests: served(traffic, begun).values().sum(),
-            failures: failures(traffic, begun),
-            left_after,
-            existing_works,
+    /// What goes before and is not looked at. Gives the node that is.
+    pub(crate) fn prepare(self, stage: &mut Stage) -> usize {
+        let node = stage.node();
+        if self != Self::ApiOutage {
+            return node;
         }
+        stage.drained = Some(node);
+        stage.drain(node);
+        stage.watch_until_left(node, NEVER);
+        stage.nodes.backends[node].stop();
+        // The one that is looked at stays, and no outage may take it out.
+        stage.holder().unwrap_or((node + 1) % NODES.len())
     }
 
-    /// Says whether the node is out of the pool by it.
-    fn happen(self, nodes: &mut Nodes) -> bool {
+    /// Makes it happen and watches the node, until it has left or should have.
+    pub(crate) fn happen(self, node: usize, stage: &mut Stage) {
+        let sim = stage.nodes.cluster.sim.clone();
         match self {
-            Self::Cordon => assert!(nodes.cluster.sim.cordon(NODES[NODE])),
+            Self::Cordon => {
+                assert!(sim.cordon(NODES[node]));
+                stage.watch_until_left(node, NEVER);
+            }
             Self::Drain => {
-                let args = ["drain", NODES[NODE], "--ignore-daemonsets"];
-                nodes.cluster.kubectl(&args);
-                wait_quiet(nodes);
-                // Its pods are gone now. Connections that they have go on to their end.
-                nodes.backends[NODE].stop();
-                return true;
+                stage.drain(node);
+                stage.watch(node, SERVICE_ENDS_AFTER);
+                stage.nodes.backends[node].stop();
+                stage.watch(node, WATCHED);
             }
             Self::NotReady => {
-                assert!(nodes.cluster.sim.set_ready(NODES[NODE], "False", "KubeletNotReady"));
+                assert!(sim.set_ready(NODES[node], "False", "KubeletNotReady"));
+                stage.watch_until_left(node, NEVER);
             }
             Self::ApiOutage => {
-                nodes.cluster.wait(nodes.cluster.sim.kill());
-                for agent in nodes.agents.iter().flatten() {
-                    agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
-                }
-                return left_while_watched(nodes);
+                stage.stop_api();
+                stage.watch(node, WATCHED);
             }
             Self::AgentRestart => {
-                nodes.restart_agent(NODE);
-                return left_while_watched(nodes);
+                stage.nodes.restart_agent(node);
+                stage.watch(node, WATCHED);
             }
-        }
-        wait_quiet(nodes);
-        true
-    }
-
-    fn end(self, nodes: &mut Nodes) {
-        let sim = nodes.cluster.sim.clone();
-        match self {
-            Self::Cordon => drop(sim.uncordon(NODES[NODE])),
-            Self::Drain => {
-                nodes.revive(NODE);
-                sim.uncordon(NODES[NODE]);
+            Self::AgentKilled => {
+                stage.nodes.agents[node] = None;
+                stage.watch(node, AWAY);
             }
-            Self::NotReady => drop(sim.set_ready(NODES[NODE], "True", "KubeletReady")),
-            Self::ApiOutage => {
-                nodes.cluster.wait(sim.restart(false)).unwrap();
-                for agent in nodes.agents.iter().flatten() {
-                    agent.wait_ready();
+            Self::Rollout => {
+                for index in 0..NODES.len() {
+                    stage.nodes.replace_agent(index);
                 }
+                stage.watch(node, WATCHED);
             }
-            Self::AgentRestart => drop(nodes.agent(NODE).wait_ready()),
+            Self::MassCordon => {
+                for name in NODES {
+                    assert!(sim.cordon(name));
+                }
+                stage.watch(node, ALL_OUT);
+            }
+            Self::LostProbe => {
+                stage.nodes.agent(node).signal("STOP");
+                stage.watch(node, stage.row.one_question);
+                stage.nodes.agent(node).signal("CONT");
+                stage.watch(node, WATCHED);
+            }
         }
     }
-}
 
-fn wait_quiet(nodes: &Nodes) {
-    until("the last new connection on the node", || nodes.backends[NODE].quiet_for(QUIET).then_some(()));
-}
-
-/// Whether the node goes without new connections at any time while it is watched.
-fn left_while_watched(nodes: &Nodes) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < WATCHED {
-        if nodes.backends[NODE].quiet_for(QUIET) {
-            return true;
+    /// Undoes it, and waits until the agents say so.
+    pub(crate) fn undo(self, node: usize, stage: &mut Stage) {
+        let sim = stage.nodes.cluster.sim.clone();
+        match self {
+            Self::Cordon => drop(sim.uncordon(NODES[node])),
+            Self::Drain => {
+                stage.nodes.revive(node);
+                sim.uncordon(NODES[node]);
+            }
+            Self::NotReady => drop(sim.set_ready(NODES[node], "True", "KubeletReady")),
+            Self::ApiOutage => {
+                let drained = stage.drained.take().unwrap();
+                stage.nodes.revive(drained);
+                stage.start_api();
+                sim.uncordon(NODES[drained]);
+            }
+            Self::MassCordon => assert!(NODES.iter().all(|name| sim.uncordon(name))),
+            Self::AgentKilled => stage.nodes.agents[node] = Some(stage.nodes.new_agent(node)),
+            Self::AgentRestart | Self::Rollout | Self::LostProbe => {}
         }
-        std::thread::sleep(Duration::from_millis(20));
+        stage.wait_ready();
     }
-    false
 }

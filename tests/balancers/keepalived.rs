@@ -1,79 +1,63 @@
 //! Debian's keepalived: an address that stays with a node that is ready. Each node is a network namespace with
-//! keepalived and an agent in it, and so is the network between them, with the API server.
+//! keepalived and an agent in it, and so is the router between them, with the API server.
 
-use crate::site::{HTTP_PORT, NODES, documented};
+use crate::balancer::{Balancer, Row};
+use crate::nodes::Nodes;
+use crate::site::{NODES, Site, documented};
 use nodegate_testbed::network::namespaces::Namespace;
-use nodegate_testbed::process::signal;
+use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{self, system};
-use nodegate_testbed::{Agent, Cluster, needs_root, until};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::Duration;
+use nodegate_testbed::{needs_root, until};
+use std::net::{IpAddr, Ipv4Addr};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
-const ADDRESS: &str = "10.0.0.10/24";
-
-struct Node {
-    keepalived: Child,
-    agent: Agent,
-    namespace: Namespace,
-}
-
-impl Node {
-    fn start(index: usize, lan: &Namespace, cluster: &Cluster) -> Self {
-        let namespace = Namespace::new(NODES[index]);
-        lan.run(&format!("ip link add n{index} type veth peer name eth0 netns {}", namespace.name()));
-        lan.run(&format!("ip link set n{index} master lan up"));
-        namespace.run(&format!("ip addr add 10.0.0.1{}/24 dev eth0", index + 1));
-        namespace.run("ip link set eth0 up");
-        Self {
-            keepalived: keepalived(&namespace, index, cluster.dir.path()),
-            agent: agent(&namespace, index, cluster),
-            namespace,
-        }
-    }
-
-    fn holds_the_address(&self) -> bool {
-        self.namespace.run("ip -4 addr show dev eth0").contains(ADDRESS)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // Asked, it ends its children, too.
-        signal(self.keepalived.id(), "TERM");
-        let _ = self.keepalived.wait();
-    }
-}
+/// The one that moves, in the documentation.
+pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10));
 
 /// The program is where the configuration has it. Nobody else sees that: what is mounted in a namespace stays there.
 const WITH_NODEGATE: &str = "mount -t tmpfs -o mode=755 nodegate /usr/local/bin
     cp \"$0\" /usr/local/bin/nodegate
     exec keepalived -n -l -P \"$@\"";
 
-fn keepalived(namespace: &Namespace, index: usize, dir: &Path) -> Child {
-    let file = |name: &str| dir.join(format!("{name}-{index}"));
-    let mut command = namespace.command("sh");
+struct Keepalived {
+    _programs: Vec<Program>,
+}
+
+impl Balancer for Keepalived {
+    fn says(&self, site: &Site, node: usize) -> Option<String> {
+        let there = holds(&site.namespaces()?.nodes[node]);
+        Some(if there { "has the address" } else { "has not the address" }.to_owned())
+    }
+
+    /// Which of the nodes has the address, once exactly one does.
+    fn holder(&self, site: &Site) -> Option<usize> {
+        Some(until("one node with the address", || holder(site)))
+    }
+}
+
+fn holds(node: &Namespace) -> bool {
+    node.run("ip -4 addr show dev eth0").contains(&format!("{ADDRESS}/24"))
+}
+
+fn holder(site: &Site) -> Option<usize> {
+    let nodes = site.namespaces()?.nodes.iter().enumerate();
+    let mut holders = nodes.filter(|(_, node)| holds(node)).map(|(index, _)| index);
+    let first = holders.next()?;
+    holders.next().is_none().then_some(first)
+}
+
+pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
+    let all = (0..NODES.len()).map(|index| keepalived(&nodes.site, index, row.file));
+    Box::new(Keepalived { _programs: all.collect() })
+}
+
+fn keepalived(site: &Site, index: usize, name: &str) -> Program {
+    let file = |name: &str| site.dir().join(format!("{name}-{index}"));
+    let mut command = site.command_on(index, "sh");
     command.args(["-ec", WITH_NODEGATE]).arg(programs::agent());
-    // By curl on one, by the agent's own program on the other.
-    let name = ["vrrp.conf", "vrrp-status.conf"][index % 2];
-    command.arg("-f").arg(format!("{DOCS}/keepalived/{name}"));
+    command.arg("-f").arg(format!("{DOCS}/{name}"));
     command.arg("-p").arg(file("pid")).arg("-r").arg(file("vrrp"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
-fn agent(namespace: &Namespace, index: usize, cluster: &Cluster) -> Agent {
-    let mut command = namespace.command(programs::agent());
-    command.arg(format!("--listen-port={HTTP_PORT}"));
-    command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", cluster.kubeconfig());
-    Agent::launch(command)
-}
-
-/// Which of the nodes holds the address, once exactly one does.
-fn holder(nodes: &[Node]) -> Option<usize> {
-    let mut holders = nodes.iter().enumerate().filter(|(_, node)| node.holds_the_address());
-    let (index, _) = holders.next()?;
-    holders.next().is_none().then_some(index)
+    Program::start(&mut command)
 }
 
 #[test]
@@ -88,29 +72,25 @@ fn keepalived_takes_its_configurations() {
     }
 }
 
+/// By curl on one, by the agent's own program on the other.
 #[test]
 fn the_address_goes_to_a_node_that_is_ready() {
-    let lan = Namespace::new("lan");
-    lan.run("ip link add lan type bridge");
-    lan.run("ip link set lan up");
-    lan.run("ip addr add 10.0.0.1/24 dev lan");
-    let cluster = lan.act(|| {
-        Cluster::with(|builder| {
-            builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES).lease_interval(Duration::from_secs(1))
-        })
-    });
-    let nodes = [0, 1].map(|index| Node::start(index, &lan, &cluster));
-    let first = until("one node with the address", || holder(&nodes));
+    let nodes = Nodes::start_with(|| Site::lan(ADDRESS), &[]);
+    let names = ["keepalived/vrrp.conf", "keepalived/vrrp-status.conf"];
+    let _programs = [0, 1].map(|index| keepalived(&nodes.site, index, names[index]));
+    let at_home = || holder(&nodes.site);
+    let first = until("one node with the address", at_home);
     let other = 1 - first;
+    let cluster = &nodes.cluster;
     assert!(cluster.sim.cordon(NODES[first]));
-    until("the address on the other node", || (holder(&nodes) == Some(other)).then_some(()));
+    until("the address on the other node", || (at_home() == Some(other)).then_some(()));
     assert!(cluster.sim.uncordon(NODES[first]));
-    until("the agent to have seen it", || (nodes[first].agent.logged("to=ready") > 0).then_some(()));
-    assert_eq!(holder(&nodes), Some(other), "it does not come back by itself");
+    nodes.wait_agent(first, |agent| drop(agent.wait_ready()));
+    assert_eq!(at_home(), Some(other), "it does not come back by itself");
     assert!(cluster.sim.cordon(NODES[other]));
-    until("the address on the first node", || (holder(&nodes) == Some(first)).then_some(()));
+    until("the address on the first node", || (at_home() == Some(first)).then_some(()));
     // Nobody is ready: somebody keeps it all the same.
     assert!(cluster.sim.cordon(NODES[first]));
-    until("both to say no", || (nodes[first].agent.logged("to=draining") > 1).then_some(()));
-    until("one node with the address", || holder(&nodes));
+    nodes.wait_agent(first, |agent| drop(agent.wait_reason("Unschedulable")));
+    until("one node with the address", at_home);
 }

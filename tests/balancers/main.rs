@@ -1,7 +1,7 @@
-//! nodegate in front of real load balancers: the configurations of docs/load-balancers, Debian's programs, constant
+//! nodegate in front of real load balancers: the configurations of docs/load-balancers, real programs, constant
 //! traffic, and three agents on a simulated cluster.
 //!
-//! `cargo test` plays the short stories; `make lb-test` plays every mode with every event and prints the table.
+//! `cargo test` plays a cordon with each; `make lb-test` plays every row with every event and prints the table.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -12,15 +12,25 @@
 )]
 
 mod agent_check;
+mod apache;
 mod backend;
+mod balancer;
+mod bgp;
+mod caddy;
 mod configurations;
+mod drains;
 mod envoy;
 mod event;
+mod haproxy;
 mod haproxy_pair;
 mod keepalived;
-mod mode;
+mod lan;
 mod nginx;
 mod nodes;
+mod picture;
 mod site;
+mod stage;
 mod stories;
+mod table;
+mod traefik;
 mod traffic;

@@ -1,33 +1,32 @@
 //! Debian's nginx, whose passive checks are made to see the agent's answer.
 
-use crate::event::Event;
+use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
 use crate::site::{NODES, Site};
-use crate::traffic::{ask, failures, served, traffic};
-use nodegate_testbed::prober::Saw;
+use crate::traffic::{failures, served, traffic};
+use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::system;
 use nodegate_testbed::until;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-struct Nginx(Child);
+struct Nginx {
+    _program: Program,
+}
 
-impl Nginx {
-    fn start(site: &Site, name: &str) -> Self {
-        let mut command = command(site, name);
-        let nginx = Self(command.args(["-g", "daemon off; master_process off;"]).spawn().unwrap());
-        until("nginx to answer", || matches!(ask(site.frontend()), Saw::Answer(..)).then_some(()));
-        nginx
+impl Balancer for Nginx {
+    /// The one without a subscription has no status.
+    fn says(&self, _: &Site, _: usize) -> Option<String> {
+        None
     }
 }
 
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
+    let mut command = command(&nodes.site, row.file);
+    command.args(["-g", "daemon off; master_process off;"]);
+    Box::new(Nginx { _program: Program::start(&mut command) })
 }
 
 /// nginx with a documented configuration in an otherwise empty one.
@@ -56,18 +55,17 @@ pub(crate) fn check(site: &Site, name: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
+/// What passive checks are made for: a service that is suddenly gone, on a node that is ready.
 #[test]
-fn a_passive_check_sees_what_the_agent_says() {
-    let mut nodes = Nodes::start();
-    let _nginx = Nginx::start(&nodes.site, "nginx/doors.conf");
+fn a_service_that_is_gone_fails_no_request() {
+    let nodes = Nodes::start();
+    let _nginx = Nginx {
+        _program: Program::start(
+            command(&nodes.site, "nginx/doors.conf").args(["-g", "daemon off; master_process off;"]),
+        ),
+    };
     let traffic = traffic(nodes.site.frontend());
-    for event in [Event::Cordon, Event::Drain, Event::NotReady] {
-        let outcome = event.play_new(&mut nodes, &traffic);
-        eprintln!("nginx, {}: {outcome}", event.name());
-        assert!(outcome.failures.is_empty(), "{}: {:?}", event.name(), outcome.failures);
-    }
-    // What passive checks are made for: a service that is suddenly gone, on a node that is ready.
-    nodes.wait_for_traffic();
+    nodes.wait_for_traffic_on(&[0, 1, 2]);
     nodes.backends[0].stop();
     let gone = Instant::now();
     until("the others to take over", || {

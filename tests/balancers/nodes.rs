@@ -1,9 +1,11 @@
 //! Three nodes: an agent and a service on each, a balancer before them, and clients.
 
 use crate::backend::Backend;
+use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::turns::{Turn, Turns};
-use nodegate_testbed::{Agent, Cluster, until};
+use nodegate_testbed::{Agent, Cluster, programs, until};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Short, so that outages are, too; the Lease moves every second to match.
@@ -11,43 +13,68 @@ const STALE_AFTER: &str = "--stale-after=4s";
 /// Requests on each node before a story counts as begun.
 const WARM: u64 = 10;
 
-/// How many stories are told at once: each has some fifteen processes and threads, and tells of times.
-static TURNS: Turns = Turns::new(2);
+/// How many stories are told at once: each has some fifteen processes and threads, and mostly waits.
+static TURNS: Turns = Turns::new(4);
 
 /// The nodes without a balancer.
 pub(crate) struct Nodes {
-    pub(crate) site: Site,
     pub(crate) cluster: Cluster,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
-    /// The last to be dropped.
+    agent_args: &'static [&'static str],
+    /// Dropped after those who are there, and before the turn is given back.
+    pub(crate) site: Site,
     _turn: Turn,
 }
 
 impl Nodes {
     pub(crate) fn start() -> Self {
+        Self::start_with(Site::new, &[])
+    }
+
+    /// Somewhere else, with agents that are told more.
+    pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
         let turn = TURNS.take();
-        let site = Site::new();
-        let cluster = Cluster::with(|builder| {
-            builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1))
+        let site = site();
+        let router = site.namespaces().map(|_| (ROUTER, 0).into());
+        let cluster = site.on_router(|| {
+            Cluster::with(|builder| {
+                let builder = builder.nodes(NODES).kubelets(true).lease_interval(Duration::from_secs(1));
+                match router {
+                    Some(address) => builder.listen(address),
+                    None => builder,
+                }
+            })
         });
-        let mut nodes = Self { site, cluster, agents: Vec::new(), backends: Vec::new(), _turn: turn };
-        for (index, name) in NODES.into_iter().enumerate() {
+        let (agents, backends) = (Vec::new(), Vec::new());
+        let mut nodes = Self { site, cluster, agents, backends, agent_args, _turn: turn };
+        for index in 0..NODES.len() {
             nodes.agents.push(Some(nodes.new_agent(index)));
-            nodes.backends.push(Backend::start(name, nodes.site.node(index), SERVICE_PORT));
+            nodes.backends.push(nodes.new_backend(index));
         }
-        nodes.agents.iter().flatten().for_each(|agent| drop(agent.wait_ready()));
+        for index in 0..NODES.len() {
+            nodes.wait_agent(index, |agent| drop(agent.wait_ready()));
+        }
         nodes
     }
 
-    fn new_agent(&self, index: usize) -> Agent {
-        let listen = [
-            format!("--listen-address={}", self.site.node(index)),
-            format!("--listen-port={HTTP_PORT}"),
-            format!("--agent-port={AGENT_PORT}"),
-        ];
-        let args: Vec<&str> = listen.iter().map(String::as_str).chain([STALE_AFTER]).collect();
-        Agent::start(NODES[index], &self.cluster.kubeconfig(), &args)
+    pub(crate) fn new_agent(&self, index: usize) -> Agent {
+        let mut command = self.site.command_on(index, programs::agent());
+        command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
+        command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
+        command.arg(format!("--listen-port={HTTP_PORT}")).arg(format!("--agent-port={AGENT_PORT}"));
+        command.arg(STALE_AFTER).args(self.agent_args);
+        Agent::launch(command)
+    }
+
+    fn new_backend(&self, index: usize) -> Backend {
+        self.site.on_node(index, || Backend::start(NODES[index], self.listens_at(index), SERVICE_PORT))
+    }
+
+    /// In a namespace of its own a node has all addresses: one that moves, too.
+    fn listens_at(&self, index: usize) -> std::net::IpAddr {
+        let all = self.site.namespaces().map(|_| Ipv4Addr::UNSPECIFIED.into());
+        all.unwrap_or_else(|| self.site.node(index))
     }
 
     /// Ends a node's agent, and starts another when it is gone.
@@ -58,21 +85,35 @@ impl Nodes {
         self.agents[index] = Some(self.new_agent(index));
     }
 
+    /// Starts another one beside a node's agent, which is then asked to end.
+    pub(crate) fn replace_agent(&mut self, index: usize) {
+        let successor = self.new_agent(index);
+        if let Some(agent) = self.agents[index].replace(successor) {
+            agent.terminate();
+        }
+    }
+
     pub(crate) fn agent(&self, index: usize) -> &Agent {
         self.agents[index].as_ref().unwrap()
     }
 
-    /// Starts a node's service again.
-    pub(crate) fn revive(&mut self, index: usize) {
-        self.backends[index] = Backend::start(NODES[index], self.site.node(index), SERVICE_PORT);
+    /// Asks a node's agent from where it is reached.
+    pub(crate) fn wait_agent(&self, index: usize, ask: impl FnOnce(&Agent) + Send) {
+        self.site.on_node(index, || ask(self.agent(index)));
     }
 
-    /// Waits until every node gets its share.
-    pub(crate) fn wait_for_traffic(&self) {
-        let before: Vec<u64> = self.backends.iter().map(Backend::connections).collect();
-        until("traffic on every node", || {
-            let mut pairs = self.backends.iter().zip(&before);
-            pairs.all(|(backend, before)| backend.connections() >= before + WARM).then_some(())
+    /// Starts a node's service again.
+    pub(crate) fn revive(&mut self, index: usize) {
+        self.backends[index] = self.new_backend(index);
+    }
+
+    /// Waits until each of these gets its share.
+    pub(crate) fn wait_for_traffic_on(&self, indices: &[usize]) {
+        let count = |index: &usize| self.backends[*index].connections();
+        let before: Vec<u64> = indices.iter().map(count).collect();
+        until("traffic on the nodes", || {
+            let mut pairs = indices.iter().zip(&before);
+            pairs.all(|(index, before)| count(index) >= before + WARM).then_some(())
         });
     }
 }

@@ -1,10 +1,13 @@
-//! Where a story takes place: addresses of its own on loopback, so that the configurations are the documented ones but
-//! for the network's first bytes.
+//! Where a story takes place, so that the configurations are the documented ones: either addresses of its own on loopback,
+//! where they are but for the network's first bytes, or namespaces of their own, where they are to the byte.
 
+use crate::lan::Lan;
 use nodegate_testbed::network::ports::Loopback;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// The nodes, as the documentation names them.
@@ -18,41 +21,113 @@ pub(crate) const AGENT_PORT: u16 = 25002;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
 
+/// Addresses on loopback, or machines of a network.
+enum Network {
+    Loopback(Loopback),
+    Lan(Lan),
+}
+
 pub(crate) struct Site {
-    net: Loopback,
+    network: Network,
     dir: TempDir,
 }
 
 impl Site {
+    /// On loopback.
     pub(crate) fn new() -> Self {
-        Self { net: Loopback::new(), dir: tempfile::tempdir().unwrap() }
+        Self::on(Network::Loopback(Loopback::new()))
+    }
+
+    /// Namespaces, and the address that clients ask.
+    pub(crate) fn lan(service: IpAddr) -> Self {
+        Self::on(Network::Lan(Lan::new(service)))
+    }
+
+    fn on(network: Network) -> Self {
+        Self { network, dir: tempfile::tempdir().unwrap() }
     }
 
     /// A node's address: 10.0.0.11 and so on in the documentation.
     pub(crate) fn node(&self, index: usize) -> IpAddr {
-        self.net.address(11 + u8::try_from(index).unwrap())
+        match &self.network {
+            Network::Loopback(net) => net.address(11 + u8::try_from(index).unwrap()),
+            Network::Lan(_) => Lan::node_address(index),
+        }
     }
 
-    /// The balancer's address: 10.0.0.10 in the documentation.
+    /// What clients ask: 10.0.0.10 in the documentation.
     pub(crate) fn frontend(&self) -> SocketAddr {
-        (self.net.address(10), FRONTEND_PORT).into()
+        match &self.network {
+            Network::Loopback(net) => (net.address(10), FRONTEND_PORT).into(),
+            Network::Lan(lan) => (lan.service, SERVICE_PORT).into(),
+        }
     }
 
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
+    /// The namespaces, where there are some.
+    pub(crate) fn namespaces(&self) -> Option<&Lan> {
+        match &self.network {
+            Network::Loopback(_) => None,
+            Network::Lan(lan) => Some(lan),
+        }
+    }
+
+    /// A program on a node.
+    pub(crate) fn command_on(&self, index: usize, program: impl AsRef<OsStr>) -> Command {
+        match &self.network {
+            Network::Loopback(_) => Command::new(program),
+            Network::Lan(lan) => lan.nodes[index].command(program),
+        }
+    }
+
+    /// Does something on a node.
+    pub(crate) fn on_node<T: Send>(&self, index: usize, act: impl FnOnce() -> T + Send) -> T {
+        match &self.network {
+            Network::Loopback(_) => act(),
+            Network::Lan(lan) => lan.nodes[index].act(act),
+        }
+    }
+
+    /// Does something where the API server and the routers are.
+    pub(crate) fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        match &self.network {
+            Network::Loopback(_) => act(),
+            Network::Lan(lan) => lan.router.act(act),
+        }
+    }
+
+    /// Does something where the clients are.
+    pub(crate) fn as_client<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        match &self.network {
+            Network::Loopback(_) => act(),
+            Network::Lan(lan) => lan.client.act(act),
+        }
+    }
+
     /// A documented configuration, moved to this site.
     pub(crate) fn configuration(&self, name: &str) -> PathBuf {
-        let text = fs::read_to_string(format!("{DOCS}/{name}")).unwrap();
-        let text = text
-            .replace("10.0.0.10:443", &self.frontend().to_string())
-            .replace("10.0.0.10, port_value: 443", &format!("10.0.0.10, port_value: {FRONTEND_PORT}"))
-            .replace("10.0.0.", &self.net.prefix())
-            .replace("/run/nginx/", &format!("{}/", self.dir().display()))
-            .replace("/run/haproxy/", &format!("{}/", self.dir().display()))
-            .replace("/var/lib/haproxy/", &format!("{}/", self.dir().display()));
-        let path = self.dir().join(Path::new(name).file_name().unwrap());
+        self.moved(&PathBuf::from(format!("{DOCS}/{name}")))
+    }
+
+    /// A configuration, moved to this site.
+    pub(crate) fn moved(&self, file: &Path) -> PathBuf {
+        let text = fs::read_to_string(file).unwrap();
+        let text = match &self.network {
+            Network::Lan(_) => text,
+            Network::Loopback(net) => text
+                .replace("10.0.0.10:443", &self.frontend().to_string())
+                .replace("10.0.0.10, port_value: 443", &format!("10.0.0.10, port_value: {FRONTEND_PORT}"))
+                .replace("\n:80 {", &format!("\n:{FRONTEND_PORT} {{"))
+                .replace("10.0.0.", &net.prefix())
+                .replace("127.0.0.1", &self.frontend().ip().to_string())
+                .replace("/run/nginx/", &format!("{}/", self.dir().display()))
+                .replace("/run/haproxy/", &format!("{}/", self.dir().display()))
+                .replace("/var/lib/haproxy/", &format!("{}/", self.dir().display())),
+        };
+        let path = self.dir().join(file.file_name().unwrap());
         fs::write(&path, text).unwrap();
         path
     }

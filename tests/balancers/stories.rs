@@ -1,81 +1,130 @@
-//! Every way of asking, under traffic.
+//! Every balancer and every way of asking, under traffic.
 
-use crate::event::{Event, Outcome};
-use crate::mode::Mode;
-use crate::nodes::Nodes;
-use crate::traffic::traffic;
-use nodegate_testbed::haproxy::Haproxy;
-
-fn play(mode: Mode, events: &[Event], mut told: impl FnMut(Event, &Outcome)) {
-    let mut nodes = Nodes::start();
-    let _haproxy = Haproxy::start(&nodes.site.configuration(mode.configuration()));
-    let mut traffic = traffic(nodes.site.frontend());
-    for &event in events {
-        let outcome = event.play(&mut nodes, &traffic);
-        told(event, &outcome);
-    }
-    traffic.stop();
-}
+use crate::balancer::{Program, ROWS, Row};
+use crate::event::Event;
+use crate::stage::{Outcome, Stage};
+use crate::table::{self, Cell, Cells};
+use nodegate_testbed::turns::Turns;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 /// The promise: whatever happens, no client notices, and an outage of the API empties no pool. What broke it.
-fn broken(mode: Mode, event: Event, outcome: &Outcome) -> Option<String> {
-    let must_stay = event == Event::ApiOutage;
-    let kept =
-        outcome.failures.is_empty() && outcome.existing_works && !(must_stay && outcome.left_after.is_some());
-    let what = format!("{}, {}: {outcome}: {:?}", mode.name(), event.name(), outcome.failures);
-    (!kept).then_some(what)
+fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
+    let must_stay = matches!(event, Event::ApiOutage | Event::Rollout);
+    let left = outcome.left_after.is_some();
+    let held =
+        outcome.failures.is_empty() && outcome.kept && !(must_stay && left) && (left || !event.must_leave());
+    let what = format!("{}, {}: {outcome:?}", row.title(), event.name());
+    (!held && row.reason(event).is_none()).then_some(what)
 }
 
-fn cordon_under_load(mode: Mode) {
-    play(mode, &[Event::Cordon], |event, outcome| {
-        eprintln!("{}, {}: {outcome}", mode.name(), event.name());
-        assert_eq!(broken(mode, event, outcome), None);
-    });
-}
-
-#[test]
-fn cordon_with_httpchk_get() {
-    cordon_under_load(Mode::Get);
-}
-
-#[test]
-fn cordon_with_plain_httpchk() {
-    cordon_under_load(Mode::Options);
-}
-
-#[test]
-fn cordon_with_expect() {
-    cordon_under_load(Mode::Expect);
-}
-
-#[test]
-fn cordon_with_disable_on_404() {
-    cordon_under_load(Mode::DisableOn404);
-}
-
-#[test]
-fn cordon_with_agent_check() {
-    cordon_under_load(Mode::AgentCheck);
-}
-
-#[test]
-#[ignore = "takes minutes: make lb-test"]
-fn table() {
-    println!(
-        "failed of all requests · from the event to the last new connection on the node · a connection open on it"
-    );
-    println!();
-    println!("| HAProxy | {} |", Event::ALL.map(Event::name).join(" | "));
-    println!("|---|{}", "---|".repeat(Event::ALL.len()));
-    let mut all_broken = Vec::new();
-    for mode in Mode::ALL {
-        let mut cells = Vec::new();
-        play(mode, &Event::ALL, |event, outcome| {
-            eprintln!("  {}, {}: {outcome}", mode.name(), event.name());
-            cells.push(outcome.to_string());
-            all_broken.extend(broken(mode, event, outcome));
-        });
-        println!("| `{}` | {} |", mode.name(), cells.join(" | "));
+/// A row as it is played in a hurry: by what the system has.
+fn hurried(mut row: Row) -> Row {
+    if let Program::Haproxy(_) = row.program {
+        row.program = Program::Debian;
     }
-    assert!(all_broken.is_empty(), "{all_broken:#?}");
+    row
+}
+
+/// A cordon with each documented configuration.
+fn cordon(file: &str) {
+    let row = hurried(*ROWS.iter().find(|row| row.file == file).unwrap());
+    if !row.is_there() {
+        println!("not played: {}: hack/install-wheels fetches it", row.title());
+        return;
+    }
+    let outcome = Stage::set(row).play(Event::Cordon, Duration::ZERO);
+    println!("{file}, cordon: {}", Cell::of(std::slice::from_ref(&outcome)));
+    assert_eq!(broken(&row, Event::Cordon, &outcome), None);
+    assert!(outcome.left_after.is_some(), "{outcome:?}");
+}
+
+macro_rules! cordons {
+    ($($name:ident $file:literal)*) => {
+        $(#[test]
+        fn $name() {
+            cordon($file);
+        })*
+
+        #[test]
+        fn every_row_has_a_short_story() {
+            let told = [$($file),*];
+            let documented = ROWS.iter().filter(|row| row.file.contains('/'));
+            documented.for_each(|row| assert!(told.contains(&row.file), "{}", row.title()));
+        }
+    };
+}
+
+cordons! {
+    cordon_with_httpchk_get "haproxy/httpchk-get.cfg"
+    cordon_with_plain_httpchk "haproxy/httpchk-options.cfg"
+    cordon_with_expect "haproxy/expect.cfg"
+    cordon_with_disable_on_404 "haproxy/disable-on-404.cfg"
+    cordon_with_agent_check "haproxy/agent-check.cfg"
+    cordon_with_envoy "envoy/nodes.yaml"
+    cordon_with_nginx "nginx/doors.conf"
+    cordon_with_apache "apache/nodes.conf"
+    cordon_with_caddy "caddy/Caddyfile"
+    cordon_with_traefik "traefik/http.yaml"
+    cordon_with_traefik_tcp "traefik/tcp.yaml"
+    cordon_with_vrrp "keepalived/vrrp.conf"
+    cordon_with_bgp "bgp/exabgp.conf"
+}
+
+/// How often a cordon is played: the time until it is noticed depends on when the next question is due.
+const CORDONS: u32 = 5;
+/// So much later each time: five of these hit an interval of half a second and one of a second at five different places.
+const LATER: Duration = Duration::from_millis(220);
+
+/// One row with every event; what broke the promise is told.
+fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
+    let mut all_broken = Vec::new();
+    let mut stage = Stage::set(*row);
+    for event in Event::ALL {
+        let times = if event == Event::Cordon { CORDONS } else { 1 };
+        let outcomes: Vec<Outcome> = (0..times).map(|time| stage.play(event, LATER * time)).collect();
+        all_broken.extend(outcomes.iter().filter_map(|outcome| broken(row, event, outcome)));
+        let cell = Cell::of(&outcomes);
+        eprintln!("  {}, {}: {cell}", row.title(), event.name());
+        told(event, cell);
+    }
+    all_broken
+}
+
+/// How many rows are played at once: they tell of times.
+static AT_ONCE: Turns = Turns::new(2);
+
+/// A row whose story breaks off has told how.
+fn play_to_the_end(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
+    let _turn = AT_ONCE.take();
+    let told = |event, cell| drop(cells.lock().unwrap().insert((number, event), cell));
+    let played = catch_unwind(AssertUnwindSafe(|| play(row, told)));
+    played.unwrap_or_else(|_| vec![format!("{}: broke off, as told above", row.title())])
+}
+
+#[test]
+#[ignore = "takes half an hour: make lb-test"]
+fn table() {
+    let chosen = std::env::var("LB").unwrap_or_default();
+    let is_chosen = |row: &Row| chosen.split('|').any(|part| row.title().contains(part));
+    let rows: Vec<_> = ROWS.iter().enumerate().filter(|(_, row)| is_chosen(row)).collect();
+    assert!(!rows.is_empty(), "LB={chosen} names no row");
+    let cells = Mutex::new(Cells::new());
+    let broken: Vec<String> = thread::scope(|scope| {
+        let stories: Vec<_> =
+            rows.iter().map(|(number, row)| scope.spawn(|| play_to_the_end(*number, row, &cells))).collect();
+        stories.into_iter().flat_map(|story| story.join().unwrap()).collect()
+    });
+    let cells = cells.into_inner().unwrap();
+    println!(
+        "failed of all requests · from the event to the last new connection on the node · an open one · the balancer's word"
+    );
+    println!("\n{}", table::render(&cells));
+    if std::env::var_os("LB_WRITE").is_some_and(|value| !value.is_empty()) {
+        assert_eq!(rows.len(), ROWS.len(), "a part of the table is not written");
+        table::write(&cells);
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
 }

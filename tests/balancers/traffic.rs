@@ -4,14 +4,18 @@ use crate::backend::HOLD;
 use nodegate_testbed::Reply;
 use nodegate_testbed::http;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
+use nodegate_testbed::until;
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const CLIENTS: u32 = 4;
 /// Enough to show a gap of some milliseconds.
 const REQUESTS_A_SECOND: u32 = 100;
+/// Far more than the time between two pieces of an answer that goes on.
+const GOES_ON: Duration = Duration::from_secs(3);
 /// Far more than a request takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,32 +49,49 @@ pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
     failed.map(|probe| probe.told()).collect()
 }
 
-/// A connection that stays.
+/// A request whose answer goes on, which a thread of its own reads.
 pub(crate) struct Held {
-    lines: BufReader<TcpStream>,
+    last: Arc<Mutex<Instant>>,
+    stream: TcpStream,
 }
 
 impl Held {
     /// Opens connections until one leads to `node`.
     pub(crate) fn on(node: &str, to: SocketAddr) -> Self {
-        for _ in 0..100 {
-            let mut held = Self { lines: BufReader::new(http::connect(to).unwrap()) };
-            if held.says(HOLD).is_ok_and(|name| name == node) {
-                return held;
-            }
+        until("an answer that goes on, from the node", || Self::open(node, to).ok().flatten())
+    }
+
+    fn open(node: &str, to: SocketAddr) -> io::Result<Option<Self>> {
+        let mut stream = http::connect(to)?;
+        write!(stream, "GET {HOLD} HTTP/1.0\r\nhost: x\r\n\r\n")?;
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        while !lines.next().ok_or(ErrorKind::UnexpectedEof)??.is_empty() {}
+        if lines.next().ok_or(ErrorKind::UnexpectedEof)?? != node {
+            return Ok(None);
         }
-        panic!("no connection leads to {node}");
+        let last = Arc::new(Mutex::new(Instant::now()));
+        let heard = last.clone();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|_| *heard.lock().unwrap() = Instant::now());
+        });
+        Ok(Some(Self { last, stream }))
     }
 
-    /// Whether the connection still works.
-    pub(crate) fn works(&mut self) -> bool {
-        self.says("ping").is_ok_and(|answer| answer == "ping")
+    /// Whether it goes on: something is still to come.
+    pub(crate) fn works(&self) -> bool {
+        let asked = Instant::now();
+        while asked.elapsed() < GOES_ON {
+            if *self.last.lock().unwrap() > asked {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
     }
+}
 
-    fn says(&mut self, text: &str) -> io::Result<String> {
-        self.lines.get_mut().write_all(format!("{text}\n").as_bytes())?;
-        let mut line = String::new();
-        self.lines.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

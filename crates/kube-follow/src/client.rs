@@ -7,6 +7,7 @@
 //! The watches of one client share a connection over HTTP/2 where the server speaks it (every API server does, over TLS).
 
 use crate::credentials::{CredentialError, Credentials};
+use crate::kubeconfig::ReadError;
 use crate::observe::{ObservedService, WatchObserver};
 use crate::resolver::Resolver;
 use http::header::USER_AGENT;
@@ -17,7 +18,7 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use std::time::Duration;
 use tower::util::BoxCloneService;
@@ -47,7 +48,7 @@ pub enum ClientError {
         /// What the in-cluster credentials lack.
         in_cluster: InClusterError,
         /// What the kubeconfig lacks.
-        kubeconfig: Box<KubeconfigError>,
+        kubeconfig: Box<ReadError>,
     },
     /// The kubeconfig wants a proxy.
     #[error("the kubeconfig's proxy-url is not supported: nodegate connects to the API server directly")]
@@ -69,16 +70,16 @@ fn source() -> String {
 }
 
 /// In-cluster credentials first, then `KUBECONFIG`.
-async fn config() -> Result<Config, ClientError> {
+async fn config<C: Credentials>() -> Result<Config, ClientError> {
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
     let kubeconfig = async {
-        let kubeconfig = Kubeconfig::read()?;
+        let kubeconfig = C::kubeconfig()?;
         let asks_for_proxy = asks_for_proxy(&kubeconfig);
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok((config, asks_for_proxy))
+        Ok::<_, ReadError>((config, asks_for_proxy))
     };
     match kubeconfig.await {
         Ok((_, true)) => Err(ClientError::Proxy),
@@ -104,7 +105,7 @@ pub async fn connect<C: Credentials>(observer: impl WatchObserver) -> Result<Cli
 where
     ClientError: From<C::Error>,
 {
-    let mut config = config().await?;
+    let mut config = config::<C>().await?;
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));

@@ -5,13 +5,14 @@
 //! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
 //! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
 
+use crate::kubeconfig::{self, ReadError};
 use crate::observe::BoxedService;
 use crate::tls::{self, TlsError};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use kube::Config;
 use kube::client::{Body, ConfigExt};
-use kube::config::AuthInfo;
+use kube::config::{AuthInfo, Kubeconfig};
 use secrecy::ExposeSecret;
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,6 +28,8 @@ const MAX_TOKEN: u64 = 64 * 1024;
 pub trait Credentials {
     /// Why they are of no use.
     type Error;
+    /// The kubeconfig that `KUBECONFIG` names, or the usual one.
+    fn kubeconfig() -> Result<Kubeconfig, ReadError>;
     /// Whom the client trusts, and its certificate if it has one.
     fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error>;
     /// Adds the token to every request if there is one.
@@ -65,6 +68,10 @@ pub enum CredentialError {
 impl Credentials for KubectlCredentials {
     type Error = Box<kube::Error>;
 
+    fn kubeconfig() -> Result<Kubeconfig, ReadError> {
+        Ok(Kubeconfig::read()?)
+    }
+
     fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
         config.rustls_client_config().map_err(Box::new)
     }
@@ -79,6 +86,10 @@ impl Credentials for KubectlCredentials {
 
 impl Credentials for StaticCredentials {
     type Error = CredentialError;
+
+    fn kubeconfig() -> Result<Kubeconfig, ReadError> {
+        kubeconfig::read()
+    }
 
     fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
         refuse_what_is_not_taken(&config.auth_info)?;

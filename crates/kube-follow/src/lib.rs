@@ -10,6 +10,7 @@ mod connector;
 mod credentials;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod kubeconfig;
 mod lines;
 mod observe;
 mod reason;
@@ -24,6 +25,7 @@ pub use client::{ClientError, connect, tagged};
 pub use connection::{Connection, Ends, retry_after};
 pub use connector::Connector;
 pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
+pub use kubeconfig::ReadError;
 pub use observe::{Answer, BoxedService, WatchObserver};
 pub use reason::{Reason, detail};
 pub use session::{Ended, Session};

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -78,7 +80,21 @@ impl Sim {
 
     /// A kubeconfig with another token.
     pub fn kubeconfig_for(&self, token: &str) -> String {
-        kubeconfig::render(&self.url(), self.ca_pem().as_deref(), token)
+        self.kubeconfig_as(&json!({ "token": token }))
+    }
+
+    /// A kubeconfig with a user of any kind, as a kubeconfig has it: `json!({"exec": …})`.
+    pub fn kubeconfig_as(&self, user: &Value) -> String {
+        kubeconfig::render(&self.url(), self.ca_pem().as_deref(), user)
+    }
+
+    /// The administrator's client certificate, as the user of a kubeconfig; `Null` for plain HTTP. Ask again after a CA
+    /// rotation.
+    pub fn client_certificate(&self) -> Result<Value, TlsError> {
+        let Some(tls) = &self.first().net.tls else { return Ok(Value::Null) };
+        let (certificate, key) = tls.administrator()?;
+        let encoded = |pem: String| STANDARD.encode(pem);
+        Ok(json!({"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}))
     }
 
     /// Writes [`Sim::kubeconfig`] to a file.

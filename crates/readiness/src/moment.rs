@@ -13,6 +13,16 @@ impl Moment {
         Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// The same as a number that can be kept in an atomic.
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment of such a number.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
     /// How long `earlier` lies before this moment; zero if it does not.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

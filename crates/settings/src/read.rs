@@ -53,7 +53,8 @@ fn parse<P: Parser>(
     };
     let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
     let mut typed = each_argument(command.clone(), without_variable);
-    for (arg, text) in asked.get_arguments().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
+    let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_last_set());
+    for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
         sound.push(word(arg, text));
         let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
         if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
@@ -61,6 +62,11 @@ fn parse<P: Parser>(
             mistakes.value(arg.get_long().unwrap_or_default(), text, takes);
             sound.pop();
         }
+    }
+    let behind: Vec<_> = behind.into_iter().flat_map(|arg| given(arg, texts)).map(str::to_owned).collect();
+    if !behind.is_empty() {
+        sound.push("--".to_owned());
+        sound.extend(behind);
     }
     let matches = typed.try_get_matches_from(sound)?;
     Ok((P::from_arg_matches(&matches)?, mistakes))
@@ -136,6 +142,14 @@ mod tests {
             #[arg(long, default_value = "2", value_parser = number(1..=9_u8, "takes 1 to 9"))]
             count: u8,
         },
+        Take {
+            names: Vec<String>,
+            /// For another program
+            #[arg(last = true)]
+            flags: Vec<String>,
+            #[arg(long, default_value = "2", value_parser = number(1..=9_u8, "takes 1 to 9"))]
+            count: u8,
+        },
     }
 
     fn read(line: &str) -> (Args, Vec<String>) {
@@ -185,6 +199,16 @@ mod tests {
         assert!(matches!(args.command, Some(Below::Ask { count: 3 })), "{:?}", args.command);
         assert_eq!(lines, [""; 0]);
         assert_eq!(read("ask --count 0").1, [r#"--count "0": takes 1 to 9"#]);
+    }
+
+    /// What is for another program stays as it is, whatever it looks like.
+    #[test]
+    fn a_command_takes_names_and_what_is_behind_two_dashes() {
+        let (args, lines) = read("take a --count 0 b -- --count=7 -x c");
+        let Some(Below::Take { names, flags, count: 2 }) = args.command else { panic!("{:?}", args.command) };
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(flags, ["--count=7", "-x", "c"]);
+        assert_eq!(lines, [r#"--count "0": takes 1 to 9"#]);
     }
 
     #[test]

@@ -9,8 +9,10 @@ use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, Transitions, WatchMetrics};
+use nodegate_readiness::probers::DrainStatus;
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use nodegate_server::{App, AppParts, NoLocalChecks};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
@@ -18,6 +20,8 @@ use tokio::task::JoinHandle;
 
 /// The node that the agent is on.
 pub(crate) const NODE: &str = "n1";
+/// Who asks.
+const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// A Service that some agents watch.
 const SERVICE: &str = "default/web";
 
@@ -97,12 +101,18 @@ impl Agent {
             Kind::Conditions => "/health?check=node_ready,custom_conditions",
         };
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
-        let answered = self.app.respond(request, self.timeline.at(nodegate_clock::now())).now_or_never();
+        let answered =
+            self.app.respond_to(request, self.timeline.at(nodegate_clock::now()), BALANCER).now_or_never();
         let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");
         let body = body.unwrap_or_else(|never| match never {}).to_bytes();
         Answer { status, body: body.to_vec().into() }
+    }
+
+    /// What it says of who asks, and of a drain.
+    pub(crate) fn drain(&self) -> Option<DrainStatus> {
+        self.app.status(self.timeline.at(nodegate_clock::now())).drain
     }
 
     /// What its timers do, and whether it may go on.

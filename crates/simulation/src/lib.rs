@@ -15,6 +15,7 @@
 )]
 
 mod agent;
+mod balancer;
 mod episode;
 pub mod events;
 mod fault;

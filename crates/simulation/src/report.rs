@@ -17,6 +17,8 @@ pub struct Report {
     pub answers: u64,
     /// Stale ones among them.
     pub stale: u64,
+    /// How often the agent said that all had been told.
+    pub told: u64,
     /// By the state machine's list.
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
@@ -31,6 +33,7 @@ impl Default for Report {
             episodes: 0,
             answers: 0,
             stale: 0,
+            told: 0,
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
@@ -75,6 +78,7 @@ impl Report {
         self.episodes += other.episodes;
         self.answers += other.answers;
         self.stale += other.stale;
+        self.told += other.told;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
@@ -127,8 +131,8 @@ impl fmt::Display for Report {
         let slowest = self.slowest_recovery.as_secs_f64();
         writeln!(
             f,
-            "answers judged: {}, of them stale {}; slowest recovery {slowest:.1} s",
-            self.answers, self.stale
+            "answers judged: {}, of them stale {}; told {} times, each time true; slowest recovery {slowest:.1} s",
+            self.answers, self.stale, self.told
         )?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(

@@ -1,6 +1,7 @@
 //! A seed's world: a cluster, an agent, whoever asks it, and time.
 
 use crate::agent::{Agent, NODE};
+use crate::balancer::Balancer;
 use crate::events::{Event, Events};
 use crate::oracle::{Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
@@ -71,6 +72,7 @@ pub(crate) struct Run {
     pub(crate) site: Site,
     pub(crate) agent: Agent,
     pub(crate) oracle: Oracle,
+    balancer: Balancer,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
     /// What the Node was when etcd was last copied.
@@ -96,6 +98,7 @@ impl Run {
         let now = nodegate_clock::now();
         Self {
             oracle: Oracle::new(shape.on_stale, &truth, Law { stale_allowed: true, ..FAIR }),
+            balancer: Balancer::new(),
             events: Events::new(random.u64(..)),
             turns: Turns { event: now, probe: now, renewal: now, noise: now },
             report: Report::default(),
@@ -187,11 +190,13 @@ impl Run {
             let judged = self.oracle.judge(number, &answer)?;
             self.report.answers += 1;
             self.report.stale += u64::from(judged == Judged::Stale);
+            self.balancer.heard(number, answer.status);
             if number == 0 && self.last_answer != answer.text() {
                 self.last_answer = answer.text();
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
+        self.report.told += u64::from(self.balancer.judge(self.agent.drain().as_ref())?);
         Ok(())
     }
 
@@ -200,6 +205,7 @@ impl Run {
         self.report.transitions(&self.agent.transitions());
         self.agent = Agent::start(&self.shape, &self.site.network, &self.trace);
         self.oracle.forget();
+        self.balancer = Balancer::new();
         self.listens_from = nodegate_clock::now() + STARTUP_GRACE;
     }
 

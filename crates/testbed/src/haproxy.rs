@@ -15,6 +15,7 @@ const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/load-balan
 
 /// It, with a backend `nodes`; ended when dropped.
 pub struct Haproxy {
+    program: PathBuf,
     child: Child,
     configuration: PathBuf,
     socket: PathBuf,
@@ -52,8 +53,14 @@ impl ServerState {
 impl Haproxy {
     /// Starts it with a configuration that has its socket and its state file beside it, named as the documentation does.
     pub fn start(configuration: &Path) -> Self {
+        Self::start_as(Path::new("haproxy"), configuration)
+    }
+
+    /// The same with another program than the system's.
+    pub fn start_as(program: &Path, configuration: &Path) -> Self {
         let haproxy = Self {
-            child: spawn(configuration, &[]),
+            program: program.to_owned(),
+            child: spawn(program, configuration, &[]),
             configuration: configuration.to_owned(),
             socket: configuration.with_file_name("nodegate.sock"),
             state_file: configuration.with_file_name("server-state"),
@@ -90,7 +97,7 @@ impl Haproxy {
     pub fn restart(&mut self) {
         self.stop();
         let _ = fs::remove_file(&self.state_file);
-        self.child = spawn(&self.configuration, &[]);
+        self.child = spawn(&self.program, &self.configuration, &[]);
         self.wait();
     }
 
@@ -111,7 +118,8 @@ impl Haproxy {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         fs::write(&self.state_file, output.stdout).unwrap();
         let old = self.child.id().to_string();
-        let mut old_child = std::mem::replace(&mut self.child, spawn(&self.configuration, &["-sf", &old]));
+        let successor = spawn(&self.program, &self.configuration, &["-sf", &old]);
+        let mut old_child = std::mem::replace(&mut self.child, successor);
         let own = format!("Pid: {}", self.child.id());
         until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
         // It lives on for the connections that it has.
@@ -157,21 +165,21 @@ impl Drop for Haproxy {
     }
 }
 
-fn command(args: &[&str], configuration: &Path) -> Command {
-    let mut command = system("haproxy");
+fn command(program: &Path, args: &[&str], configuration: &Path) -> Command {
+    let mut command = system(program);
     command.args(args).arg("-f").arg(configuration);
     command
 }
 
-fn spawn(configuration: &Path, args: &[&str]) -> Child {
-    let mut command = command(&["-db"], configuration);
+fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
+    let mut command = command(program, &["-db"], configuration);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("haproxy is needed: hack/install-tools installs it")
 }
 
 /// What a syntax check of a configuration says.
 pub fn check(configuration: &Path) -> Result<(), String> {
-    let output = command(&["-c"], configuration).output();
+    let output = command(Path::new("haproxy"), &["-c"], configuration).output();
     let output = output.expect("haproxy is needed: hack/install-tools installs it");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -43,6 +43,13 @@ fn built(name: &str, how: &str) -> PathBuf {
     places.find(|program| program.is_file()).unwrap_or_else(missing)
 }
 
+/// A load balancer that `hack/install-wheels` has fetched, if it has.
+pub fn fetched(name: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap();
+    let mut places = own.ancestors().skip(1).map(|place| place.join("balancers").join(name));
+    places.find(|program| program.is_file())
+}
+
 /// A program of the system; Debian keeps many of them where a user's path does not look.
 pub fn system(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);

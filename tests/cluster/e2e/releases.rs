@@ -33,13 +33,43 @@ fn release_1_27() {
 }
 
 #[test]
+fn release_1_28() {
+    on("1.28");
+}
+
+#[test]
+fn release_1_29() {
+    on("1.29");
+}
+
+#[test]
+fn release_1_30() {
+    on("1.30");
+}
+
+#[test]
 fn release_1_31() {
     on("1.31");
 }
 
 #[test]
+fn release_1_32() {
+    on("1.32");
+}
+
+#[test]
 fn release_1_33() {
     on("1.33");
+}
+
+#[test]
+fn release_1_34() {
+    on("1.34");
+}
+
+#[test]
+fn release_1_35() {
+    on("1.35");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod checks;
 mod commands;
+mod configurations;
 mod links;
 pub(crate) mod pages;
 mod settings;

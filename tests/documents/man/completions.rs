@@ -14,6 +14,8 @@ pub(crate) fn of(program: &Command) -> Vec<(String, String)> {
         generate(shell, &mut with_values(program.clone()), name, &mut out);
         // The generators leave blanks at the ends of some lines.
         let text = String::from_utf8(out).unwrap();
+        // For bash, a dash in a program's name is one thing where its commands are found and another where they are offered.
+        let text = text.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__"));
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         (format!("completions/{path}"), format!("{}\n", lines.join("\n").trim_end()))
     };
@@ -76,6 +78,8 @@ fn bash_completes_flags_commands_and_values() {
         (&["nodegate", "--log-format", "j"], &["json"]),
         (&["nodegate", "status", "--t"], &["--timeout"]),
         (&["nodegate", "status", "-o", ""], &["text", "json"]),
+        (&["kubectl-nodegate", "dr"], &["drain"]),
+        (&["kubectl-nodegate", "wait", "--for", ""], &["told", "released", "ready"]),
         (&["nodegate-haproxy", "--local-check", ""], &["auto", "nodegate"]),
         (&["nodegate-haproxy", "--master"], &["--master-socket"]),
     ] {

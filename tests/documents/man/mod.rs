@@ -12,9 +12,9 @@ use std::path::Path;
 
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");
 
-/// Both programs' parsers.
-fn programs() -> [Command; 2] {
-    [agent_args::Args::command(), nodegate_haproxy_sync::run::command()]
+/// The programs' parsers.
+fn programs() -> [Command; 3] {
+    [agent_args::Args::command(), nodegate_haproxy_sync::run::command(), nodegate_kubectl::command()]
 }
 
 /// Every file that is generated, by its path in `packaging/`.

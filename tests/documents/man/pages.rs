@@ -5,7 +5,16 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, line_break, roman};
 
-const ALL: [&str; 3] = ["nodegate", "nodegate-status", "nodegate-haproxy"];
+const ALL: [&str; 8] = [
+    "nodegate",
+    "nodegate-status",
+    "nodegate-wait",
+    "nodegate-haproxy",
+    "kubectl-nodegate",
+    "kubectl-nodegate-wait",
+    "kubectl-nodegate-drain",
+    "kubectl-nodegate-uncordon",
+];
 
 const DOCUMENTS: &str = "https://github.com/nodegate/nodegate/tree/main/docs";
 
@@ -134,7 +143,7 @@ fn every_option_is_there_with_its_variable() {
     for program in super::programs() {
         let pages: String = of(&program).into_iter().map(|(_, text)| text).collect();
         let commands = std::iter::once(&program).chain(program.get_subcommands());
-        for arg in commands.flat_map(Command::get_arguments) {
+        for arg in commands.flat_map(Command::get_arguments).filter(|arg| !arg.is_positional()) {
             let flag = format!("--{}", arg.get_long().unwrap()).replace('-', "\\-");
             let variable =
                 arg.get_env().map(|name| format!("\\fB{}\\fR environment", name.to_str().unwrap()));

@@ -13,12 +13,20 @@ use crate::store::resource::Resource;
 use crate::wire::format::Format;
 use crate::wire::request::{Query, Route, Target};
 
+/// In the extensions of a request: its connection has brought a certificate of this cluster's CA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Certified;
+
 /// One request, read as far as it must be to know what it is.
 pub(super) struct Asked {
     pub method: Method,
     pub route: Route,
     pub query: Query,
+    /// The same as it was written, if there is one.
+    pub raw_query: Option<String>,
     pub headers: HeaderMap,
+    /// Whether the connection has brought a client certificate; only the administrator has one.
+    pub certified: bool,
     pub kind: Kind,
     /// The number of the server that was asked.
     pub server: usize,
@@ -30,7 +38,8 @@ impl Asked {
     pub(super) fn new<B>(request: &Request<B>, server: usize) -> Self {
         let path = request.uri().path().to_owned();
         let route = Route::parse(&path);
-        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let raw_query = request.uri().query().map(str::to_owned);
+        let query = Query::parse(raw_query.as_deref().unwrap_or_default());
         let (verb, resource) = match &route {
             Route::Resource(target) => {
                 (target.verb(request.method(), &query).to_owned(), target.full_resource())
@@ -38,9 +47,10 @@ impl Asked {
             Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
         };
         let headers = request.headers().clone();
+        let certified = request.extensions().get::<Certified>().is_some();
         let kind = Kind { verb, resource, ..Kind::default() };
         let (method, effects) = (request.method().clone(), Vec::new());
-        let mut asked = Asked { method, route, query, headers, kind, server, effects };
+        let mut asked = Asked { method, route, query, raw_query, headers, certified, kind, server, effects };
         let agent = asked.header(&USER_AGENT).split(' ').next().unwrap_or_default().to_owned();
         asked.kind.user_agent = agent;
         asked

@@ -13,7 +13,7 @@ use tower::BoxError;
 use super::auth::{Ask, User};
 use super::operation::{Asked, Operation};
 use super::server::Api;
-use super::{delete, evict, paths, read, watch, write};
+use super::{delete, evict, paths, proxy, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
 use crate::store::object::uuid;
@@ -110,6 +110,9 @@ impl Api {
 
     /// Who the request comes from.
     fn authenticate(&self, asked: &Asked) -> Result<User, Status> {
+        if asked.certified {
+            return Ok(User::admin());
+        }
         let authorization = asked.header(&AUTHORIZATION);
         match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
             Some(token) => self.tokens.user(token.trim()).ok_or_else(Status::unauthorized),
@@ -149,10 +152,12 @@ impl Api {
             let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
             return if known { Err(Status::no_resource()) } else { Ok(reply::plain_not_found()) };
         };
-        let evicts = target.subresource == "eviction";
+        let (evicts, proxies) = (target.subresource == "eviction", target.subresource == "proxy");
         let named = !target.name.is_empty();
         let allowed = match asked.method {
             Method::GET | Method::HEAD => !evicts,
+            // Nobody has asked for more yet.
+            _ if proxies => false,
             Method::POST => {
                 if named {
                     evicts
@@ -171,6 +176,7 @@ impl Api {
         let warnings = Mutex::default();
         let operation = Operation { api: self, asked, target, resource, format, warnings };
         match asked.kind.verb.as_str() {
+            "get" if proxies => return proxy::get(&operation).await,
             "get" => return read::get(&operation).await,
             "list" => return read::list(&operation).await,
             "watch" => return watch::watch(&operation).await,

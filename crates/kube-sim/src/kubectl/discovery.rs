@@ -15,6 +15,7 @@ use crate::wire::reply::{self, Reply};
 fn sub(name: &str) -> (&'static [&'static str], Option<(&'static str, &'static str, &'static str)>) {
     match name {
         "eviction" => (&["create"], Some(("policy", "v1", "Eviction"))),
+        "proxy" => (&["create", "delete", "get", "patch", "update"], Some(("", "", "PodProxyOptions"))),
         _ => (&["get", "patch", "update"], None),
     }
 }
@@ -83,7 +84,10 @@ pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
             });
             if let Some((group, version, kind)) = speaks {
                 as_map(&mut entry).insert("kind".to_owned(), json!(kind));
-                fill(as_map(&mut entry), json!({"group": group, "version": version}));
+                // What the core group speaks has none.
+                if !version.is_empty() {
+                    fill(as_map(&mut entry), json!({"group": group, "version": version}));
+                }
             }
             all.push(entry);
         }

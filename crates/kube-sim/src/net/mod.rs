@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use crate::api::operation::Certified;
 use crate::api::server::Api;
 use crate::api::service::ApiService;
 use crate::counters::Open;
@@ -256,16 +257,19 @@ impl Net {
     }
 
     async fn connection(&self, io: SwitchedStream, _open: Open) {
-        let Some(tls) = &self.tls else { return self.http(io).await };
+        let Some(tls) = &self.tls else { return self.http(io, false).await };
         let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
         match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
-            Ok(Ok(stream)) => self.http(stream).await,
+            Ok(Ok(stream)) => {
+                let certified = stream.get_ref().1.peer_certificates().is_some();
+                self.http(stream, certified).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         }
     }
 
-    async fn http<T>(&self, io: T)
+    async fn http<T>(&self, io: T, certified: bool)
     where
         T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -278,7 +282,10 @@ impl Net {
             .max_buf_size(64 << 10);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
         let leave = Arc::new(Notify::new());
-        let service = service_fn(|request: Request<Incoming>| {
+        let service = service_fn(|mut request: Request<Incoming>| {
+            if certified {
+                request.extensions_mut().insert(Certified);
+            }
             let (version, leave) = (request.version(), leave.clone());
             let reply = self.service().call(request);
             async move {

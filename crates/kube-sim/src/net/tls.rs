@@ -7,8 +7,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 
 /// A certificate could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +20,15 @@ pub enum TlsError {
     /// TLS configuration.
     #[error("cannot configure TLS: {0}")]
     Config(#[from] rustls::Error),
+    /// Whom clients' certificates must be by.
+    #[error("cannot configure client certificates: {0}")]
+    Clients(#[from] VerifierBuilderError),
 }
 
 struct State {
     issuer: Issuer<'static, KeyPair>,
     ca_pem: String,
+    ca: CertificateDer<'static>,
     config: Arc<ServerConfig>,
 }
 
@@ -49,13 +54,24 @@ impl Tls {
         self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
+    /// A certificate by which a client is the administrator, and its key, as PEM.
+    pub(crate) fn administrator(&self) -> Result<(String, String), TlsError> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        Ok((params.signed_by(&key, &state.issuer)?.pem(), key.serialize_pem()))
+    }
+
     /// A new server certificate; with `ca` by a new CA, which clients do not trust until they reread it.
     pub(crate) fn rotate(&self, ca: bool) -> Result<(), TlsError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if ca {
             *state = fresh(self.address)?;
         } else {
-            state.config = leaf(&state.issuer, self.address)?;
+            state.config = leaf(&state.issuer, &state.ca, self.address)?;
         }
         Ok(())
     }
@@ -70,13 +86,19 @@ fn fresh(address: IpAddr) -> Result<State, TlsError> {
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.distinguished_name.push(DnType::CommonName, name);
     let key = KeyPair::generate()?;
-    let ca_pem = params.self_signed(&key)?.pem();
+    let ca = params.self_signed(&key)?;
+    let (ca_pem, ca) = (ca.pem(), ca.der().clone());
     let issuer = Issuer::new(params, key);
-    let config = leaf(&issuer, address)?;
-    Ok(State { issuer, ca_pem, config })
+    let config = leaf(&issuer, &ca, address)?;
+    Ok(State { issuer, ca_pem, ca, config })
 }
 
-fn leaf(issuer: &Issuer<'static, KeyPair>, address: IpAddr) -> Result<Arc<ServerConfig>, TlsError> {
+/// How clients are served: with a certificate of this issuer's, and asked for one of the same, which they need not have.
+fn leaf(
+    issuer: &Issuer<'static, KeyPair>,
+    ca: &CertificateDer<'static>,
+    address: IpAddr,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let mut names: Vec<String> =
         ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
             .map(str::to_owned)
@@ -93,9 +115,12 @@ fn leaf(issuer: &Issuer<'static, KeyPair>, address: IpAddr) -> Result<Arc<Server
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut clients = RootCertStore::empty();
+    clients.add(ca.clone())?;
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients.allow_unauthenticated().build()?)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -88,7 +88,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "namespaces", singular: "namespace", kind: "Namespace", namespaced: false, short: &["ns"], sub: &["status"], hash: "Q3oi5N2YM8M=", fields: &["status.phase"], returns_deleted: true, ..BASE },
     Resource { plural: "nodes", singular: "node", kind: "Node", namespaced: false, short: &["no"], sub: &["status"], hash: "XwShjMxG9Fs=", fields: &["spec.unschedulable"], ..BASE },
     Resource {
-        plural: "pods", singular: "pod", kind: "Pod", short: &["po"], in_all: true, sub: &["eviction", "status"], hash: "xPOwRZ+Yhw8=",
+        plural: "pods", singular: "pod", kind: "Pod", short: &["po"], in_all: true, sub: &["eviction", "proxy", "status"], hash: "xPOwRZ+Yhw8=",
         fields: &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"],
         returns_deleted: true, ..BASE
     },

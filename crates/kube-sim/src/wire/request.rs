@@ -27,6 +27,8 @@ pub(crate) struct Target {
     pub name: String,
     /// Subresource or empty.
     pub subresource: String,
+    /// What follows the subresource, as it was written: the path that a proxy asks for. It begins with a slash, or is empty.
+    pub rest: String,
 }
 
 impl Route {
@@ -57,6 +59,9 @@ impl Route {
                 (*part).clone_into(field);
             }
         }
+        let before = parts.len() - rest.len();
+        let rest = path.trim_start_matches('/').splitn(before + 1, '/').nth(before);
+        target.rest = rest.map(|rest| format!("/{rest}")).unwrap_or_default();
         Route::Resource(target)
     }
 }
@@ -154,6 +159,11 @@ mod tests {
             let found = (&*t.group, &*t.namespace, &*t.resource, &*t.name, &*t.subresource);
             assert_eq!(found, (group, namespace, resource, name, sub), "{path}");
         }
+        let Route::Resource(proxied) = Route::parse("/api/v1/namespaces/x/pods/p:25001/proxy/a%2Fb/") else {
+            panic!("no resource")
+        };
+        let found = (&*proxied.name, &*proxied.subresource, &*proxied.rest);
+        assert_eq!(found, ("p:25001", "proxy", "/a%2Fb/"));
         for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3/api/v1"] {
             assert_eq!(Route::parse(path), Route::Path(path.to_owned()));
         }

@@ -86,6 +86,15 @@ async fn reading_over_tls_and_plain_http() {
 }
 
 #[tokio::test]
+async fn a_client_certificate_is_the_administrators() {
+    let sim = start(cluster()).await;
+    let kubectl = Kubectl::new(&sim);
+    let certificate = sim.client_certificate().expect("a certificate");
+    let config = kubectl.file("certified", &sim.kubeconfig_as(&certificate));
+    assert!(kubectl.ok(&["--kubeconfig", &config, "get", "nodes"]).await.contains("Ready"));
+}
+
+#[tokio::test]
 async fn cordon_drain_uncordon() {
     let sim = start(cluster()).await;
     let kubectl = Kubectl::new(&sim);

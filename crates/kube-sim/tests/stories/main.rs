@@ -16,6 +16,8 @@ mod pods;
 #[cfg(test)]
 mod program;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod reads;
 #[cfg(test)]
 mod releases;

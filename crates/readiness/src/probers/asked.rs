@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The weight of the last interval in the running mean is one of these: soon right after a change of pace, and not thrown
 /// by one late question.
-const MEAN_OF: u32 = 4;
+const MEAN_OF: u64 = 4;
 
 /// How many intervals without a question make a prober silent, and what it has beyond that.
 const SILENT_AFTER: (u32, Duration) = (3, Duration::from_secs(1));
@@ -122,7 +122,9 @@ impl Asked {
 
     fn mean_with(self, gap: Duration) -> Duration {
         let Some(mean) = self.interval.filter(|_| self.steady > 1) else { return gap };
-        (mean * (MEAN_OF - 1) + gap) / MEAN_OF
+        // In nanoseconds, which are enough for centuries: a Duration is divided by way of its seconds.
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(nanos(mean) / MEAN_OF * (MEAN_OF - 1) + nanos(gap) / MEAN_OF)
     }
 
     /// Whether it goes on asking, as of `now`.
@@ -130,8 +132,12 @@ impl Asked {
         let (Some(interval), REGULAR_AFTER..) = (self.interval, self.steady) else {
             return Standing::Occasional;
         };
+        let since = now.since(self.last);
+        if since <= SILENT_AFTER.1 {
+            return Standing::Regular;
+        }
         let beyond = |(intervals, more): (u32, Duration)| {
-            now.since(self.last) > interval.saturating_mul(intervals).saturating_add(more)
+            since > more && since > interval.saturating_mul(intervals).saturating_add(more)
         };
         match () {
             () if beyond(GONE_AFTER) => Standing::Gone,

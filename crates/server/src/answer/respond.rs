@@ -95,7 +95,7 @@ impl App {
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
             Route::Metrics => self.metrics(head, exposition),
-            Route::Status => self.status(head, query, now),
+            Route::Status => self.status_json(head, query, now),
             Route::Page => self.page(head, query, now),
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
@@ -150,13 +150,13 @@ impl App {
     }
 
     /// Everything known.
-    fn everything(&self, now: Moment) -> Status {
+    pub fn status(&self, now: Moment) -> Status {
         let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         Status::read(&self.board, self.version, now).with_probers(probers, drain)
     }
 
-    fn status(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.everything(now);
+    fn status_json(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
+        let status = self.status(now);
         let pretty = query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="));
         let body = if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
         match body {
@@ -169,7 +169,7 @@ impl App {
     }
 
     fn page(&self, mut head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.everything(now);
+        let status = self.status(now);
         head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -19,7 +19,7 @@ use nodegate_readiness::probers::{
 };
 use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
 use std::array;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -98,8 +98,15 @@ impl Probers {
 
     /// Never zero, which is nobody's.
     fn key(&self, question: &Question<'_>, state: Option<ServerState<'_>>) -> u64 {
-        let name = state.map(|state| (state.node, state.server));
-        self.hasher.hash_one((question.peer.to_canonical(), question.asks, name)) | 1
+        let mut hasher = self.hasher.build_hasher();
+        question.write_to(&mut hasher);
+        if let Some(state) = state {
+            hasher.write(state.node.as_bytes());
+            // In no name.
+            hasher.write_u8(b' ');
+            hasher.write(state.server.as_bytes());
+        }
+        hasher.finish() | 1
     }
 
     /// Most are where their key says. One that took over the place of another is anywhere.
@@ -201,7 +208,6 @@ fn home(key: u64) -> usize {
 }
 
 fn is_forgotten(asked: &Asked, now: Moment) -> bool {
-    let remembered =
-        if asked.standing(now) == Standing::Occasional { STRANGERS_REMEMBERED } else { REMEMBERED };
-    now.since(asked.last) > remembered
+    let since = now.since(asked.last);
+    since > STRANGERS_REMEMBERED && (since > REMEMBERED || asked.standing(now) == Standing::Occasional)
 }

@@ -5,6 +5,8 @@ use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, CheckRef, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+use std::hash::Hasher;
+use std::io::Write;
 use std::net::IpAddr;
 
 /// What stays as it is. It is shown on a page, on terminals and as a label, and comes from strangers.
@@ -35,7 +37,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks<'a> {
     /// A path with its query; a plain `OPTIONS` has the path of its root.
     Http { path: &'a str, query: &'a str },
@@ -51,6 +53,35 @@ pub(super) struct Understood {
     pub(super) drainable: bool,
     /// The checks that it names.
     pub(super) checks: Vec<CheckId>,
+}
+
+impl Question<'_> {
+    /// Who asks, and what, as it came: all at once if it is not long, since each part that is hashed by itself costs as much as
+    /// a whole question.
+    pub(super) fn write_to(&self, hasher: &mut impl Hasher) {
+        let peer = match self.peer {
+            IpAddr::V4(peer) => peer.to_ipv6_mapped(),
+            IpAddr::V6(peer) => peer,
+        };
+        let peer = peer.octets();
+        // Neither is the end of a path, nor of a query, nor a path.
+        let (what, mark, query) = match self.asks {
+            Asks::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
+            Asks::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
+        };
+        let parts = [&peer[..], what, mark, query];
+        let mut whole = [0; 96];
+        let mut room = &mut whole[..];
+        if parts.iter().map(|part| part.len()).sum::<usize>() > room.len() {
+            return parts.iter().for_each(|part| hasher.write(part));
+        }
+        for part in parts {
+            // There is room for all.
+            let _ = room.write_all(part);
+        }
+        let left = room.len();
+        hasher.write(whole.get(..whole.len() - left).unwrap_or_default());
+    }
 }
 
 impl Asks<'_> {

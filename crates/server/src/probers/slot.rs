@@ -43,26 +43,26 @@ impl Slot {
         let (times, steady) = halves(load(&self.counts));
         let (in_a_row, given) = halves(load(&self.told));
         Some(Asked {
-            first: moment(load(&self.first)),
-            last: moment(load(&self.last)),
+            first: Moment::from_nanos(load(&self.first)),
+            last: Moment::from_nanos(load(&self.last)),
             interval: (interval != NONE).then(|| Duration::from_nanos(interval)),
             times,
             steady,
             given: given_of(given),
             in_a_row,
-            in_a_row_since: moment(load(&self.in_a_row_since)),
+            in_a_row_since: Moment::from_nanos(load(&self.in_a_row_since)),
         })
     }
 
     /// Remembers this of whoever has this place.
     pub(super) fn store(&self, asked: &Asked) {
         let store = |field: &AtomicU64, value| field.store(value, Ordering::Relaxed);
-        store(&self.first, nanos(asked.first));
-        store(&self.last, nanos(asked.last));
+        store(&self.first, asked.first.as_nanos());
+        store(&self.last, asked.last.as_nanos());
         let interval =
             asked.interval.map_or(NONE, |interval| u64::try_from(interval.as_nanos()).unwrap_or(NONE));
         store(&self.interval, interval);
-        store(&self.in_a_row_since, nanos(asked.in_a_row_since));
+        store(&self.in_a_row_since, asked.in_a_row_since.as_nanos());
         store(&self.counts, both(asked.times, asked.steady));
         store(&self.told, both(asked.in_a_row, number_of(asked.given)));
     }
@@ -83,14 +83,6 @@ impl Slot {
         let state = CheckState::from_number(self.state.load(Ordering::Relaxed));
         (state, (sessions != NONE).then_some(sessions))
     }
-}
-
-fn nanos(moment: Moment) -> u64 {
-    u64::try_from(moment.since(Moment::default()).as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn moment(nanos: u64) -> Moment {
-    Moment::from_start(Duration::from_nanos(nanos))
 }
 
 fn both(high: u32, low: u32) -> u64 {
@@ -128,7 +120,7 @@ mod tests {
             code in prop::option::of(200_u16..600),
             verdict in 0_usize..3,
         ) {
-            let [first, last, since] = numbers.map(moment);
+            let [first, last, since] = numbers.map(Moment::from_nanos);
             let [times, steady, in_a_row] = counts;
             let asked = Asked {
                 first,

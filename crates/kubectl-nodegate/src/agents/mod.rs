@@ -1,0 +1,177 @@
+//! Asking agents for all that they know: at their node's address, or through the API server's proxy of their pod.
+
+mod direct;
+mod proxied;
+
+use crate::args::{ClusterArgs, Via};
+use crate::cluster::{Cluster, Node};
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt};
+use nodegate_readiness::status::Status;
+use proxied::Pods;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::time::Duration;
+
+/// What says everything.
+const PATH: &str = "/status.json";
+/// The longest answer that is read. Fifty flips, 256 probers and a Node with hundreds of labels are well below.
+const MOST: usize = 1 << 20;
+/// How many agents are asked at a time: a thousand that hang are rows after four times the patience for one.
+const AT_ONCE: usize = 256;
+/// How long an agent may take before the API server is asked as well.
+const HEAD_START: Duration = Duration::from_millis(500);
+
+/// All agents of a cluster.
+pub(crate) struct Agents {
+    cluster: Cluster,
+    pods: Pods,
+    port: u16,
+    via: Via,
+    timeout: Duration,
+}
+
+/// What an agent said.
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    /// The same as it was sent.
+    pub(crate) body: Bytes,
+    pub(crate) way: Way,
+}
+
+/// How it was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Node(SocketAddr),
+    Proxy { pod: String },
+}
+
+/// Why nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NoAnswer {
+    /// In few words, for a table.
+    pub(crate) short: String,
+    /// All of it.
+    pub(crate) detail: String,
+}
+
+impl NoAnswer {
+    fn new(short: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { short: short.into(), detail: detail.into() }
+    }
+
+    /// Both ways were tried.
+    fn and(self, proxied: &Self) -> Self {
+        Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
+    }
+}
+
+impl Agents {
+    pub(crate) fn new(cluster: Cluster, args: &ClusterArgs) -> Self {
+        let ClusterArgs { port, via, request_timeout: timeout, .. } = *args;
+        Self { cluster, pods: Pods::default(), port, via, timeout }
+    }
+
+    /// The cluster they are in.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Asks the agents of these nodes, many at a time; the answers come as they come.
+    pub(crate) fn ask_all<'a>(
+        &'a self,
+        nodes: &'a [Node],
+    ) -> impl Stream<Item = (&'a Node, Result<Answer, NoAnswer>)> + 'a {
+        stream::iter(nodes)
+            .map(move |node| async move { (node, self.ask(node).await) })
+            .buffer_unordered(AT_ONCE)
+    }
+
+    /// Asks the agent of one node.
+    pub(crate) async fn ask(&self, node: &Node) -> Result<Answer, NoAnswer> {
+        if !node.exists {
+            return Err(NoAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
+        }
+        match (self.via, node.address) {
+            (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
+            (Via::Node, Some(address)) => self.within(self.direct(address)).await,
+            (Via::Node, None) => Err(NoAnswer::new("no InternalIP", "the Node has no InternalIP")),
+            (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
+        }
+    }
+
+    /// An error of the node's own address is the one that is told first: that is where balancers ask.
+    async fn first_of_both(&self, node: &Node, address: IpAddr) -> Result<Answer, NoAnswer> {
+        let mut direct = pin!(self.within(self.direct(address)));
+        let failed = match tokio::time::timeout(HEAD_START.min(self.timeout / 2), &mut direct).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        let mut proxied = pin!(self.within(self.proxied(node)));
+        if let Some(failed) = failed {
+            return proxied.await.map_err(|error| failed.and(&error));
+        }
+        tokio::select! {
+            answer = &mut direct => match answer {
+                Ok(answer) => Ok(answer),
+                Err(failed) => proxied.await.map_err(|error| failed.and(&error)),
+            },
+            answer = &mut proxied => match answer {
+                Ok(answer) => Ok(answer),
+                Err(error) => direct.await.map_err(|failed| failed.and(&error)),
+            },
+        }
+    }
+
+    async fn within(
+        &self,
+        asked: impl Future<Output = Result<Answer, NoAnswer>>,
+    ) -> Result<Answer, NoAnswer> {
+        let timeout = self.timeout;
+        let late = |_| {
+            let detail = format!("no whole answer within {}", humantime::format_duration(timeout));
+            NoAnswer::new("no answer in time", detail)
+        };
+        tokio::time::timeout(timeout, asked).await.unwrap_or_else(|error| Err(late(error)))
+    }
+
+    async fn direct(&self, ip: IpAddr) -> Result<Answer, NoAnswer> {
+        let address = SocketAddr::new(ip, self.port);
+        let (code, body) = direct::get(address, PATH, MOST)
+            .await
+            .map_err(|error| NoAnswer::new(error.short(), format!("{address}: {error}")))?;
+        understood(code, body, Way::Node(address))
+    }
+
+    async fn proxied(&self, node: &Node) -> Result<Answer, NoAnswer> {
+        let pods =
+            self.pods.get(&self.cluster).await.map_err(|error| NoAnswer::new("no way to it", error))?;
+        let Some(pod) = pods.get(&node.name) else {
+            let namespace = self.cluster.namespace();
+            let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
+            return Err(NoAnswer::new("no agent", detail));
+        };
+        let answer = self.cluster.ask_pod(pod, self.port, PATH, MOST).await;
+        let proxied = answer.map_err(|error| NoAnswer::new("no way to it", error))?;
+        match proxied::refusal(&proxied) {
+            Some(refusal) => Err(NoAnswer::new("no way to it", refusal)),
+            None => understood(proxied.status, proxied.body, Way::Proxy { pod: pod.clone() }),
+        }
+    }
+}
+
+/// Reads what was answered.
+fn understood(code: u16, body: Bytes, way: Way) -> Result<Answer, NoAnswer> {
+    if code != 200 {
+        let hint = if code == 404 { "; an agent with --metrics-addr answers there (--port)" } else { "" };
+        return Err(NoAnswer::new(format!("HTTP {code}"), format!("{PATH} answered HTTP {code}{hint}")));
+    }
+    match serde_json::from_slice(&body) {
+        Ok(status) => Ok(Answer { status, body, way }),
+        Err(error) => {
+            let detail = format!("the answer to {PATH} is not one of nodegate: {error}");
+            Err(NoAnswer::new("no agent of nodegate", detail))
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What is needed to ask through the API server: the agents' pods, and what its refusals say.
+
+use crate::cluster::{Cluster, Proxied};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+/// For how long a list of pods is good: an agent that is replaced has another pod.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// By their nodes' names, or why they are not known.
+type Listed = Result<BTreeMap<String, String>, String>;
+
+/// The agents' pods, listed when they are first needed.
+#[derive(Default)]
+pub(crate) struct Pods(Mutex<Option<List>>);
+
+#[derive(Clone)]
+struct List {
+    begun: Instant,
+    pods: Arc<OnceCell<Listed>>,
+}
+
+impl Pods {
+    /// Whoever asks while they are being listed waits for the same list.
+    pub(crate) async fn get(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, String> {
+        let list = self.list();
+        let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.to_string()) });
+        listed.await.clone()
+    }
+
+    fn list(&self) -> Arc<OnceCell<Listed>> {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let kept = list.take().filter(|list| now - list.begun < KEPT);
+        let kept = kept.unwrap_or_else(|| List { begun: now, pods: Arc::default() });
+        let pods = kept.pods.clone();
+        *list = Some(kept);
+        pods
+    }
+}
+
+/// What the API server says itself in place of an agent; `None` if it is the agent that answers.
+pub(crate) fn refusal(answer: &Proxied) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        kind: String,
+        message: String,
+    }
+    let status: Status = serde_json::from_slice(&answer.body).ok()?;
+    (answer.status >= 400 && status.kind == "Status").then_some(status.message)
+}

@@ -1,0 +1,312 @@
+//! The command line: every setting of `kubectl nodegate`, each declared once.
+
+use clap::{Parser, Subcommand};
+use nodegate_readiness::probers::{Demands, FALL, Goal, RISE};
+use nodegate_settings::{HTTP_PORT, Mistakes, choice, duration, number};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long an agent may take for its answer.
+const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
+/// How long balancers may take.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
+/// How often balancers may ask.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
+/// The longest name that Kubernetes gives.
+const LONGEST_NAME: usize = 253;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-nodegate",
+    bin_name = "kubectl nodegate",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    subcommand_help_heading = "Commands (without one, the fleet is shown)",
+    about = "What every nodegate agent of a cluster says, and drains that wait for the load balancers",
+    long_about = "kubectl nodegate asks the agents of all nodes at once and shows one table, with what needs a person first: may \
+the node get new traffic, why, since when, how fresh that is, how many load balancers have been told, and how many \
+sessions are left.\n\n\
+Its commands do what is done to nodes with the balancers in mind: drain cordons, waits until every balancer has been \
+told, and only then evicts; uncordon waits until every balancer knows that the node is back.",
+    after_long_help = "\
+COLUMNS
+  VERDICT   Ready, Draining, NotReady; with a question mark behind it a guess: the agent's cache is stale; Unknown: no answer
+  SINCE     when the verdict last changed; >2 h where that was before the agent's start
+  CACHE     whether the agent's cache can be trusted, and the age of the last proof
+  TOLD      how many of the balancers that go on asking have been told the verdict; a question mark if that is not known
+  SESSIONS  connections to the agent's --traffic-port, else the sessions that HAProxies report (http-check send-state)
+
+REACHING AGENTS
+  The node's InternalIP is asked first, and after half a second without an answer the API server's proxy of the agent's
+  pod as well (--via). An agent that does not answer within --request-timeout is a row that says so.
+
+CREDENTIALS
+  Those of kubectl: --kubeconfig, else KUBECONFIG, else ~/.kube/config, else the service account of the pod that it runs
+  in; with --context. It lists Nodes, and for the proxy Pods in --namespace with get on pods/proxy; cordoning needs patch
+  on Nodes.
+
+ENVIRONMENT
+  KUBECONFIG, HOME, HTTPS_PROXY and NO_PROXY as kubectl has them; NO_COLOR
+
+EXAMPLES
+  kubectl nodegate                                  # the fleet; what needs a person comes first
+  kubectl nodegate -w                               # live
+  kubectl nodegate -l pool=edge -o wide             # some nodes, with all that fits
+  kubectl nodegate drain worker-1 -- --delete-emptydir-data   # cordon, tell the balancers, evict
+  kubectl nodegate uncordon worker-1                # back, and every balancer knows
+  kubectl nodegate wait worker-1 --for released     # somebody else has cordoned it
+
+EXIT CODES
+  0  every node is Ready; or what was waited for has come
+  1  a node is Draining; or it has not come in time, a drain was refused or broken off, kubectl drain failed
+  2  a node is NotReady
+  3  nothing is known of a node; or not known whether balancers were told; or a setting is wrong
+  The highest of those that are true."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Waits until every balancer of these nodes has been told
+    #[command(after_long_help = "\
+EXAMPLES
+  kubectl nodegate wait worker-1                        # until every balancer has been told that it is out
+  kubectl nodegate wait worker-1 worker-2 --for ready   # until every balancer knows that both are back
+
+EXIT CODES
+  0  reached, for every node
+  1  not in time; the last line says who was waited for
+  3  not known, and why")]
+    Wait(WaitArgs),
+    /// Takes nodes out one by one: cordons, waits until every balancer has been told, and drains with kubectl
+    #[command(after_long_help = "\
+STEPS (each is a line with the seconds since the beginning)
+  checks    whether kubectl drain could do it, whether enough others are Ready, and whether it can be known who was told
+  cordon    from then on the agent tells balancers that the node is out
+  told      every balancer that goes on asking has had that answer often enough (--fall), and has asked again
+  released  with --for released: no session is left
+  evict     kubectl drain NODE --ignore-daemonsets, and what stands behind --
+  A drain that stops leaves the node cordoned, and says how to go back and how to go on.
+
+EXAMPLES
+  kubectl nodegate drain worker-1
+  kubectl nodegate drain worker-1 worker-2 --min-ready 3 -- --delete-emptydir-data --timeout=5m
+  kubectl nodegate drain edge-1 --for released          # an ingress on the host's network: no session is cut
+
+EXIT CODES
+  0  drained, every one of them
+  1  refused, not in time, broken off, or kubectl drain failed
+  3  not known whether the balancers were told")]
+    Drain(DrainArgs),
+    /// Brings nodes back, and waits until every balancer has been told
+    #[command(after_long_help = "\
+EXAMPLES
+  kubectl nodegate uncordon worker-1
+
+EXIT CODES
+  0  back, and every balancer knows
+  1  not in time; the last line says who was waited for
+  3  not known, and why")]
+    Uncordon(UncordonArgs),
+}
+
+/// Which nodes are shown, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FleetArgs {
+    /// The nodes to show; all if none is named
+    #[arg(value_name = "NODE")]
+    pub(crate) nodes: Vec<String>,
+
+    /// Only nodes with these labels, as kubectl takes them: pool=edge,zone!=b
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+
+    /// Goes on: on a terminal the table is kept up to date, elsewhere each change is a line
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    /// How it is shown
+    #[arg(short, long, value_name = "table|wide|json", default_value = "table")]
+    #[arg(value_parser = choice(&[("table", Output::Table), ("wide", Output::Wide), ("json", Output::Json)]))]
+    pub(crate) output: Output,
+}
+
+/// How the fleet is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Table,
+    /// With the reason in full, and how the agent was reached.
+    Wide,
+    /// With the whole of each `/status.json`.
+    Json,
+}
+
+/// How the cluster and its agents are reached.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The namespace of the agents' pods, for the proxy
+    #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
+    pub(crate) namespace: String,
+
+    /// The port at which agents answer /status.json; another one if they have --metrics-addr
+    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
+    pub(crate) port: u16,
+
+    /// How agents are reached: at the node's own address, through the API server's proxy of their pods, or the first that works
+    #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
+    #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
+    pub(crate) via: Via,
+
+    /// How long an agent may take for its answer
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(REQUEST_TIMEOUT))]
+    pub(crate) request_timeout: Duration,
+}
+
+/// Which way agents are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    Auto,
+    Node,
+    Proxy,
+}
+
+/// What counts as told, and how long it may take.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PatienceArgs {
+    /// How many balancers there must be for each node; without it at least one
+    #[arg(long, value_name = "N", value_parser = number(1..=256_usize, "takes 1 to 256"))]
+    pub(crate) probers: Option<usize>,
+
+    /// At which interval each balancer asks, where several stand behind one address and do not name themselves
+    #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
+    pub(crate) interval: Option<Duration>,
+
+    /// How long balancers may take; without it two minutes, or as long as the slowest one needs
+    #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    /// The nodes to wait for
+    #[arg(value_name = "NODE", required = true)]
+    pub(crate) nodes: Vec<String>,
+
+    /// What is waited for: told that the node is out, released (told, and no session is left), or ready (told that it is back)
+    #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
+    pub(crate) goal: Goal,
+
+    /// How many answers in a row make a balancer take a node out
+    #[arg(long, value_name = "N", default_value_t = FALL, value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) fall: u32,
+
+    /// How many answers in a row make it take a node back
+    #[arg(long, value_name = "N", default_value_t = RISE, value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) rise: u32,
+
+    #[command(flatten)]
+    pub(crate) patience: PatienceArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// The nodes to drain, one after the other
+    #[arg(value_name = "NODE", required = true)]
+    pub(crate) nodes: Vec<String>,
+
+    /// What is waited for before pods are evicted: told that the node is out, or released: told, and no session is left
+    #[arg(long = "for", value_name = "told|released", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released)]))]
+    pub(crate) goal: Goal,
+
+    /// How many other nodes must be Ready, by what their agents say and not as a guess; with fewer a node is not taken out
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
+    pub(crate) min_ready: usize,
+
+    /// How many answers in a row make a balancer take a node out
+    #[arg(long, value_name = "N", default_value_t = FALL, value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) fall: u32,
+
+    #[command(flatten)]
+    pub(crate) patience: PatienceArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+
+    /// Flags of kubectl drain, behind --
+    #[arg(value_name = "FLAGS OF KUBECTL DRAIN", last = true)]
+    pub(crate) kubectl: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct UncordonArgs {
+    /// The nodes to bring back
+    #[arg(value_name = "NODE", required = true)]
+    pub(crate) nodes: Vec<String>,
+
+    /// How many answers in a row make a balancer take a node back
+    #[arg(long, value_name = "N", default_value_t = RISE, value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) rise: u32,
+
+    #[command(flatten)]
+    pub(crate) patience: PatienceArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+impl PatienceArgs {
+    /// With how many answers in a row count; what is not asked for stays as it is.
+    pub(crate) fn demands(&self, fall: u32, rise: u32) -> Demands {
+        Demands { fall, rise, probers: self.probers, interval: self.interval }
+    }
+}
+
+impl Args {
+    /// Looks at what the parser does not.
+    pub(crate) fn check(&self, wrong: &mut Mistakes) {
+        let nodes = match &self.command {
+            None => &self.fleet.nodes,
+            Some(Command::Wait(args)) => &args.nodes,
+            Some(Command::Drain(args)) => &args.nodes,
+            Some(Command::Uncordon(args)) => &args.nodes,
+        };
+        for node in nodes.iter().filter(|node| !is_name(node)) {
+            wrong.line(format_args!("{node:?} is no name of a node"));
+        }
+        if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
+            wrong.line("takes names of nodes or a --selector, and not both");
+        }
+        if let Some(Command::Drain(args)) = &self.command
+            && args.kubectl.iter().any(|flag| flag.starts_with("--dry-run"))
+        {
+            wrong.line("drain has no --dry-run: what it would do begins with a cordon");
+        }
+    }
+}
+
+/// Whether Kubernetes could have given this name. It becomes part of a path.
+fn is_name(name: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.chars().all(is_of_name)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}

@@ -1,0 +1,214 @@
+//! What the API server is asked for and told.
+
+mod config;
+
+use crate::args::ClusterArgs;
+use bytes::Bytes;
+use config::ConfigError;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::client::Body;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long the API server may take for an answer; a list of 5,000 Nodes from afar takes its time.
+const API_TIMEOUT: Duration = Duration::from_secs(30);
+/// As kubectl has it: so many objects at once.
+const PAGE: u32 = 500;
+/// How many Nodes are asked for by name at a time.
+const BY_NAME_AT_ONCE: usize = 16;
+/// What the manifests put on the agents' pods.
+const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
+
+/// Why the API server is of no help.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("{what}: {}", explained(error))]
+    Kube {
+        /// What was to be done.
+        what: String,
+        error: Box<kube::Error>,
+    },
+    #[error("{what}: the API server did not answer within {} s", API_TIMEOUT.as_secs())]
+    Timeout { what: String },
+}
+
+/// A Node, as far as it is of interest here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    /// Its first `InternalIP`.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) unschedulable: bool,
+    /// Whether the API server knows it.
+    pub(crate) exists: bool,
+}
+
+/// The cluster behind a kubeconfig.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    namespace: String,
+}
+
+/// What the API server's proxy brought.
+pub(crate) struct Proxied {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig, and runs the program that it may get credentials from. Nothing is asked yet.
+    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, ClusterError> {
+        let config = config::config(args).await?;
+        let what = format!("can't use the credentials for {}", config.cluster_url);
+        let client =
+            Client::try_from(config).map_err(|error| ClusterError::Kube { what, error: Box::new(error) })?;
+        Ok(Self { client, namespace: args.namespace.clone() })
+    }
+
+    /// The namespace of the agents' pods.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// All Nodes with these labels.
+    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<Node>, ClusterError> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let mut page = ListParams::default().limit(PAGE);
+        page.label_selector = selector.map(str::to_owned);
+        let mut nodes = Vec::new();
+        loop {
+            let list = in_time("can't list Nodes", api.list(&page)).await?;
+            nodes.extend(list.items.iter().map(Node::of));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(nodes),
+            }
+        }
+    }
+
+    /// These Nodes; one that is not there says so.
+    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<Node>, ClusterError> {
+        let get = |name: String| async move { self.node(&name).await };
+        stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await
+    }
+
+    /// A Node; one that is not there says so.
+    pub(crate) async fn node(&self, name: &str) -> Result<Node, ClusterError> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let found = in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
+        Ok(found.as_ref().map_or_else(|| Node::absent(name), Node::of))
+    }
+
+    /// The pods of agents, by their nodes' names.
+    pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut page = ListParams::default().limit(PAGE).labels(AGENT_LABEL);
+        let mut pods = BTreeMap::new();
+        loop {
+            let what = format!("can't list Pods in {}", self.namespace);
+            let list = in_time(&what, api.list(&page)).await?;
+            // Two on a node are one and the same port; one that runs is the better way there.
+            for pod in &list.items {
+                let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { continue };
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                let runs = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
+                if runs || !pods.contains_key(&node) {
+                    pods.insert(node, pod.name_any());
+                }
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(pods),
+            }
+        }
+    }
+
+    /// Marks a Node as out, or takes the mark away.
+    pub(crate) async fn set_unschedulable(
+        &self,
+        name: &str,
+        unschedulable: bool,
+    ) -> Result<(), ClusterError> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let value = if unschedulable { json!(true) } else { json!(null) };
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
+        let what = if unschedulable { "can't cordon" } else { "can't uncordon" };
+        let params = PatchParams::default();
+        let done = api.patch(name, &params, &patch);
+        in_time(&format!("{what} {name}"), done).await.map(drop)
+    }
+
+    /// Asks a port of a pod through the API server; `most` bounds the answer.
+    pub(crate) async fn ask_pod(
+        &self,
+        pod: &str,
+        port: u16,
+        path: &str,
+        most: usize,
+    ) -> Result<Proxied, String> {
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy{path}", self.namespace);
+        let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
+        let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), most).collect().await;
+        let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
+        Ok(Proxied { status, body })
+    }
+}
+
+impl Node {
+    fn of(node: &NodeObject) -> Self {
+        let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        let mut internal = addresses.filter(|address| address.type_ == "InternalIP");
+        let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
+        let address = internal.find_map(|address| address.address.parse().ok());
+        Self { name: node.name_any(), address, unschedulable, exists: true }
+    }
+
+    fn absent(name: &str) -> Self {
+        Self { name: name.to_owned(), address: None, unschedulable: false, exists: false }
+    }
+}
+
+async fn in_time<T>(what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, ClusterError> {
+    match tokio::time::timeout(API_TIMEOUT, asked).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(ClusterError::Kube { what: what.to_owned(), error: Box::new(error) }),
+        Err(_) => Err(ClusterError::Timeout { what: what.to_owned() }),
+    }
+}
+
+/// What an error says to a person. A Status has a sentence for that.
+fn explained(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("HTTP {} {}", status.code, status.reason),
+        kube::Error::Service(error) => with_causes(&**error),
+        error => with_causes(error),
+    }
+}
+
+/// An error with its causes, each said once.
+fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,47 @@
+//! The fleet for programs.
+
+use super::row::Row;
+use crate::agents::Way;
+use nodegate_readiness::Verdict;
+use serde_json::{Value, json};
+
+/// All of it: a line of JSON.
+pub(super) fn document(rows: &[Row]) -> String {
+    let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
+    let document = json!({
+        "nodes": rows.iter().map(row).collect::<Vec<_>>(),
+        "ready": count(Some(Verdict::Ready)),
+        "draining": count(Some(Verdict::Draining)),
+        "not_ready": count(Some(Verdict::NotReady)),
+        "unknown": count(None),
+    });
+    format!("{document}\n")
+}
+
+/// A node, with the whole of its `/status.json` as it was sent. `null` is for what is not known.
+pub(super) fn row(row: &Row) -> Value {
+    let status: Value = row.body().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+    let told = row.told();
+    let way = match row.said.as_ref().map(|answer| &answer.way) {
+        Ok(Way::Node(_)) => json!("node"),
+        Ok(Way::Proxy { .. }) => json!("proxy"),
+        Err(_) => Value::Null,
+    };
+    json!({
+        "node": row.node.name,
+        "address": row.node.address,
+        "verdict": row.verdict(),
+        "reason": row.status().and_then(|status| status.reason.as_ref()),
+        "since_ms": row.since().and_then(Result::ok).map(|since| since.as_millis()),
+        "stale": row.status().map(|status| status.cache.stale),
+        "told": told.map(|(told, ..)| told),
+        "probers": told.map(|(_, of, _)| of),
+        "told_known": told.map(|(.., known)| known),
+        "sessions": row.sessions(),
+        "version": row.status().map(|status| &status.version),
+        "via": way,
+        "why": row.why(),
+        "error": row.said.as_ref().err().map(|error| &error.detail),
+        "status": status,
+    })
+}

@@ -1,0 +1,159 @@
+//! The fleet for as long as somebody looks: on a terminal the table, kept up to date; elsewhere a line for each change.
+
+use super::json;
+use super::look::{exit_code, look, nodes, wall};
+use super::row::Row;
+use super::table::{self, Style};
+use crate::agents::Agents;
+use crate::args::{FleetArgs, Output};
+use crate::cluster::Node;
+use crate::console::{Console, harmless};
+use nodegate_readiness::Stamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two looks: what people can follow, and what a thousand agents do not feel.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Nodes come and go rarely, and their list is long.
+const NODES_EVERY: Duration = Duration::from_secs(30);
+
+/// The cursor to the top left.
+const HOME: &str = "\u{1b}[H";
+const TO_END_OF_LINE: &str = "\u{1b}[K";
+const TO_END_OF_SCREEN: &str = "\u{1b}[J";
+const WHOLE_SCREEN: &str = "\u{1b}[2J";
+
+/// The nodes, listed now and then.
+struct Listed {
+    nodes: Vec<Node>,
+    at: Instant,
+    /// Why the list is an old one.
+    error: Option<String>,
+}
+
+/// Goes on until it is interrupted, or nobody reads any more; gives the exit code of the last look.
+pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, String> {
+    let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
+    let style = Style::of(console, args.output);
+    let on_screen = console.is_terminal() && args.output != Output::Json;
+    let mut said = BTreeMap::new();
+    let mut first = true;
+    loop {
+        listed.renew(agents, args).await;
+        let rows = look(agents, &listed.nodes).await;
+        let text = match (on_screen, first, args.output) {
+            (true, ..) => screen(&rows, style, listed.error.as_deref(), first),
+            (false, true, Output::Table | Output::Wide) => table::table(&rows, style),
+            _ => String::new(),
+        };
+        let changed = changes(&rows, &mut said, args.output);
+        let lines = if on_screen || (first && args.output != Output::Json) { String::new() } else { changed };
+        if !Console::write(&format!("{text}{lines}")) {
+            return Ok(exit_code(&rows));
+        }
+        first = false;
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(exit_code(&rows)),
+        }
+    }
+}
+
+impl Listed {
+    async fn renew(&mut self, agents: &Agents, args: &FleetArgs) {
+        if self.at.elapsed() < NODES_EVERY {
+            return;
+        }
+        self.at = Instant::now();
+        match nodes(agents, args).await {
+            Ok(nodes) => (self.nodes, self.error) = (nodes, None),
+            // The agents are there without it.
+            Err(error) => self.error = Some(error),
+        }
+    }
+}
+
+/// As much as the terminal holds; what needs a person is on top.
+fn screen(rows: &[Row], style: Style, error: Option<&str>, first: bool) -> String {
+    let size = Console::size();
+    let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
+    let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
+    lines.extend(error.map(harmless));
+    lines.push(String::new());
+    let room = size.rows.saturating_sub(lines.len() + 2);
+    let mut table = table::lines(rows, style);
+    let hidden = table.len().saturating_sub(room + 1);
+    if hidden > 0 {
+        table.truncate(room);
+        table.push(format!("and {} more", hidden + 1));
+    }
+    lines.extend(table);
+    let lines: Vec<String> = lines.iter().map(|line| clipped(line, size.columns)).collect();
+    let begin = if first { WHOLE_SCREEN } else { "" };
+    format!("{begin}{HOME}{}{TO_END_OF_LINE}\n{TO_END_OF_SCREEN}", lines.join(&format!("{TO_END_OF_LINE}\n")))
+}
+
+/// A line that fits; what sets colours takes no room.
+fn clipped(line: &str, columns: usize) -> String {
+    let (mut out, mut room, mut in_escape) = (String::new(), columns, false);
+    for c in line.chars() {
+        if c == '\u{1b}' {
+            in_escape = true;
+        }
+        if in_escape {
+            out.push(c);
+            in_escape = c != 'm';
+        } else if room > 0 {
+            out.push(c);
+            room -= 1;
+        }
+    }
+    out
+}
+
+/// A line for each node of which something is new.
+fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) -> String {
+    let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
+    let mut lines = Vec::new();
+    for row in rows {
+        let says = format!(
+            "{}  {}  told {}  sessions {}",
+            row.verdict_word(),
+            row.reason(),
+            row.told_text(),
+            row.sessions_text()
+        );
+        if said.get(&row.node.name) == Some(&says) {
+            continue;
+        }
+        lines.push(match output {
+            Output::Json => json::row(row).to_string(),
+            Output::Wide => {
+                format!("{now}  {}  {}  {}", row.node.name, harmless(&says), harmless(&row.why()))
+            }
+            Output::Table => format!("{now}  {}  {}", row.node.name, harmless(&says)),
+        });
+        said.insert(row.node.name.clone(), says);
+    }
+    let there: BTreeSet<&str> = rows.iter().map(|row| row.node.name.as_str()).collect();
+    let gone: Vec<String> = said.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
+    for name in gone {
+        said.remove(&name);
+        if output != Output::Json {
+            lines.push(format!("{now}  {name}  gone"));
+        }
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_clipped_and_keeps_its_colours() {
+        assert_eq!(clipped("\u{1b}[31mabc\u{1b}[0mdef", 4), "\u{1b}[31mabc\u{1b}[0md");
+        assert_eq!(clipped("abc", 10), "abc");
+    }
+}

@@ -1,0 +1,141 @@
+//! The fleet as a table.
+
+use super::row::{Need, Row};
+use crate::args::Output;
+use crate::console::{Console, harmless};
+use nodegate_readiness::Verdict;
+
+/// Longer reasons are for `-o wide`.
+const LONGEST_REASON: usize = 40;
+
+const DIM: &str = "2";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "31";
+const MAGENTA: &str = "35";
+
+/// How it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Style {
+    pub(super) wide: bool,
+    /// With a sign before each verdict.
+    pub(super) signs: bool,
+    pub(super) colourful: bool,
+}
+
+impl Style {
+    pub(super) fn of(console: &Console, output: Output) -> Self {
+        Self { wide: output == Output::Wide, signs: console.is_terminal(), colourful: console.is_colourful() }
+    }
+
+    fn painted(self, colour: &str, text: &str) -> String {
+        if self.colourful { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// The column that is coloured.
+const VERDICT: usize = 1;
+
+fn heads(style: Style) -> Vec<&'static str> {
+    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "TOLD", "SESSIONS", "VERSION"];
+    if style.wide {
+        heads.extend(["ANSWERED BY", "WHY"]);
+    }
+    heads
+}
+
+fn cells(row: &Row, style: Style) -> Vec<String> {
+    let mut verdict = row.verdict_word();
+    if style.signs {
+        verdict = format!("{} {verdict}", sign(row.need()));
+    }
+    let mut cells = vec![
+        row.node.name.clone(),
+        verdict,
+        shortened(&row.reason(), if style.wide { usize::MAX } else { LONGEST_REASON }),
+        row.since_text(),
+        row.cache(),
+        row.told_text(),
+        row.sessions_text(),
+        row.version().to_owned(),
+    ];
+    if style.wide {
+        cells.extend([row.way(), row.why()]);
+    }
+    cells.iter().map(|cell| harmless(cell)).collect()
+}
+
+fn sign(need: Need) -> char {
+    match need {
+        Need::Unknown => '?',
+        Need::NotReady => '✖',
+        Need::Guess => '≈',
+        Need::Draining => '◐',
+        Need::Out => '○',
+        Need::Ready => '●',
+    }
+}
+
+fn colour(need: Need) -> &'static str {
+    match need {
+        Need::Unknown => MAGENTA,
+        Need::NotReady => RED,
+        Need::Guess | Need::Draining | Need::Out => YELLOW,
+        Need::Ready => GREEN,
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
+}
+
+/// All of it, with how many there are of each verdict below.
+pub(super) fn table(rows: &[Row], style: Style) -> String {
+    let mut lines = lines(rows, style);
+    lines.extend([String::new(), summary(rows, style), String::new()]);
+    lines.join("\n")
+}
+
+/// The head, and a line for each row.
+pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
+    let heads: Vec<String> = heads(style).into_iter().map(str::to_owned).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, style)).collect();
+    let width_of = |column: usize| {
+        let widths = cells.iter().chain([&heads]).filter_map(|row| row.get(column));
+        widths.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width_of).collect();
+    let line = |row: &[String], paint: &dyn Fn(usize, String) -> String| {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let padded: Vec<String> = padded.enumerate().map(|(column, cell)| paint(column, cell)).collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let head = style.painted(DIM, &line(&heads, &|_, cell| cell));
+    let rows = rows.iter().zip(&cells).map(|(row, cells)| {
+        line(cells, &|column, cell| {
+            if column == VERDICT { style.painted(colour(row.need()), &cell) } else { cell }
+        })
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
+/// How many there are of each verdict.
+pub(super) fn summary(rows: &[Row], style: Style) -> String {
+    let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
+    let guesses = rows.iter().filter(|row| row.is_stale()).count();
+    let nodes = if rows.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", rows.len()) };
+    let parts = [
+        (count(Some(Verdict::Ready)), "Ready", GREEN),
+        (count(Some(Verdict::Draining)), "Draining", YELLOW),
+        (count(Some(Verdict::NotReady)), "NotReady", RED),
+        (count(None), "unknown", MAGENTA),
+        (guesses, "guessed from a stale cache", YELLOW),
+    ];
+    let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<_> =
+        parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
+    if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) }
+}

@@ -1,0 +1,26 @@
+//! `kubectl nodegate uncordon`: back, and every balancer knows.
+
+use crate::agents::Agents;
+use crate::args::UncordonArgs;
+use crate::console::Console;
+use crate::wait::{Steps, Wait, existing};
+use nodegate_readiness::probers::{FALL, Goal};
+
+/// Brings the nodes back, then waits for all of them; gives the exit code.
+pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, String> {
+    let nodes = existing(agents, &args.nodes).await?;
+    let console = Console::new();
+    for node in &nodes {
+        let steps = Steps::begin(&console, &node.name);
+        if node.unschedulable {
+            let done = agents.cluster().set_unschedulable(&node.name, false).await;
+            done.map_err(|error| error.to_string())?;
+            steps.line("uncordoned");
+        } else {
+            steps.line("was not cordoned");
+        }
+    }
+    let demands = args.patience.demands(FALL, args.rise);
+    let wait = Wait { agents, console: &console, goal: Goal::Ready, demands, timeout: args.patience.timeout };
+    Ok(wait.for_all(&nodes).await)
+}

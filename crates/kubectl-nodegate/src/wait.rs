@@ -1,0 +1,98 @@
+//! `kubectl nodegate wait`: several nodes at once, each as `nodegate wait` waits for one.
+
+use crate::agents::Agents;
+use crate::args::WaitArgs;
+use crate::cluster::Node;
+use crate::console::Console;
+use futures::stream::{self, StreamExt};
+use nodegate_readiness::probers::{Demands, Ended, Goal, Waiting};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two questions to an agent.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How many nodes are waited for at a time.
+const AT_ONCE: usize = 256;
+
+/// What is waited for, and how long.
+pub(crate) struct Wait<'a> {
+    pub(crate) agents: &'a Agents,
+    pub(crate) console: &'a Console,
+    pub(crate) goal: Goal,
+    pub(crate) demands: Demands,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Lines of one node, with the seconds since the beginning.
+pub(crate) struct Steps<'a> {
+    console: &'a Console,
+    node: &'a str,
+    began: Instant,
+}
+
+/// Waits, and gives the exit code.
+pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, String> {
+    let nodes = existing(agents, &args.nodes).await?;
+    let console = Console::new();
+    let WaitArgs { goal, ref patience, .. } = *args;
+    let demands = patience.demands(args.fall, args.rise);
+    let wait = Wait { agents, console: &console, goal, demands, timeout: patience.timeout };
+    Ok(wait.for_all(&nodes).await)
+}
+
+/// The nodes of these names; it is an error if one is not there.
+pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<Node>, String> {
+    let nodes = agents.cluster().named(names).await.map_err(|error| error.to_string())?;
+    match nodes.iter().find(|node| !node.exists) {
+        Some(absent) => Err(format!("the cluster has no Node {}", absent.name)),
+        None => Ok(nodes),
+    }
+}
+
+impl Wait<'_> {
+    /// Waits for all of them at once; gives the exit code of the one that ended worst.
+    pub(crate) async fn for_all(&self, nodes: &[Node]) -> u8 {
+        let waits = nodes
+            .iter()
+            .map(|node| async move { self.for_one(node, &Steps::begin(self.console, &node.name)).await });
+        let ends: Vec<Ended> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
+        ends.into_iter().map(Ended::exit_code).max().unwrap_or_default()
+    }
+
+    /// Waits for one, and tells of it as it happens.
+    pub(crate) async fn for_one(&self, node: &Node, steps: &Steps<'_>) -> Ended {
+        let began = Instant::now();
+        let mut waiting = Waiting::new(self.goal, self.demands, self.timeout);
+        loop {
+            let said = self.agents.ask(node).await;
+            let said = said.as_ref().map(|answer| &answer.status).map_err(|error| error.detail.as_str());
+            let progress = waiting.step(said, began.elapsed());
+            progress.lines.iter().for_each(|line| steps.line(line));
+            if let Some(ended) = progress.ended {
+                return ended;
+            }
+            steps.over(&progress.now);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl<'a> Steps<'a> {
+    pub(crate) fn begin(console: &'a Console, node: &'a str) -> Self {
+        Self { console, node, began: Instant::now() }
+    }
+
+    /// A line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        self.console.line(&self.with_head(text));
+    }
+
+    /// How things stand, on a terminal.
+    fn over(&self, text: &str) {
+        self.console.over(&self.with_head(text));
+    }
+
+    fn with_head(&self, text: &str) -> String {
+        format!("{}  {:>5.1} s  {text}", self.node, self.began.elapsed().as_secs_f64())
+    }
+}

@@ -1,0 +1,60 @@
+//! What is wrong with the command line.
+
+use crate::lab::{Lab, Said, program, ready, says};
+
+fn refused(args: &[&str]) -> String {
+    let said = Said::of(&program().args(args).output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(3), ""), "{said:#?}");
+    said.err
+}
+
+#[test]
+fn wrong_flags_are_named_all_at_once() {
+    assert_eq!(
+        refused(&["--port=0", "--via=tunnel", "-o", "yaml", "--request-timeout=1h"]),
+        "kubectl-nodegate: --output \"yaml\": takes table, wide or json\n\
+         kubectl-nodegate: --port \"0\": takes a port\n\
+         kubectl-nodegate: --via \"tunnel\": takes auto, node or proxy\n\
+         kubectl-nodegate: --request-timeout \"1h\": takes a duration from 100ms to 1m, e.g. 500ms, 15s or 2m\n"
+    );
+    for (args, said) in [
+        (&["Worker_1"][..], "\"Worker_1\" is no name of a node"),
+        (&["../../secrets"], "\"../../secrets\" is no name of a node"),
+        (&["--watch", "drain", "a"], "unexpected argument '--watch'"),
+        (&["-l", "a=b", "a"], "takes names of nodes or a --selector, and not both"),
+        (&["drain", "a", "--", "--dry-run=client"], "drain has no --dry-run"),
+        (&["drain", "a", "--for=ready"], "--for \"ready\": takes told or released"),
+        (&["drain"], "required"),
+        (&["wait", "a", "--fall=0", "--timeout=0s"], "--fall \"0\": takes 1 to 100"),
+        (&["--bogus"], "unexpected argument '--bogus'"),
+    ] {
+        let error = refused(args);
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let said = Said::of(&program().args(["--help"]).output().unwrap());
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    for part in ["kubectl nodegate [OPTIONS] [NODE]...", "  drain ", "EXIT CODES", "--request-timeout"] {
+        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
+    }
+    let drain = Said::of(&program().args(["drain", "--help"]).output().unwrap());
+    assert!(
+        drain.out.contains("kubectl nodegate drain [OPTIONS] <NODE>... [-- <FLAGS OF KUBECTL DRAIN>...]"),
+        "{}",
+        drain.out
+    );
+}
+
+#[test]
+fn a_cluster_that_is_not_known_is_told() {
+    let error = refused(&[]);
+    assert!(error.contains("no kubeconfig, and not in a cluster") && error.lines().count() == 1, "{error}");
+    let error = refused(&["--kubeconfig=/nonexistent/kubeconfig"]);
+    assert!(error.contains("unusable kubeconfig: failed to read kubeconfig"), "{error}");
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    let other = lab.run(&["--context=other"]);
+    assert!(other.code == Some(3) && other.err.contains("other"), "{other:#?}");
+}

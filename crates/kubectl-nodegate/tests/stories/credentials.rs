@@ -1,0 +1,102 @@
+//! Kubeconfigs of every kind, over TLS.
+
+use crate::lab::{Lab, Said, program, ready, says};
+use nodegate_kube_sim::ADMIN_TOKEN;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+
+fn lab() -> Lab {
+    Lab::new([("a", says(&ready("a")))])
+}
+
+/// Runs it with this user.
+fn with(lab: &Lab, user: &Value) -> Said {
+    let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(user));
+    lab.run(&[&format!("--kubeconfig={}", file.display()), "--via=proxy"])
+}
+
+#[test]
+fn tokens_certificates_and_plugins_are_taken() {
+    let lab = lab();
+    let token_file = lab.file("token", ADMIN_TOKEN);
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": ADMIN_TOKEN},
+    });
+    let plugin = lab.file("plugin", &format!("#!/bin/sh\n[ \"$WHO\" = me ] && echo '{credential}'\n"));
+    std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "interactiveMode": "Never",
+        "env": [{"name": "WHO", "value": "me"}],
+    });
+    for user in [
+        json!({"token": ADMIN_TOKEN}),
+        json!({"tokenFile": token_file}),
+        lab.sim.client_certificate().unwrap(),
+        json!({"exec": exec}),
+        // kubectl has no providers any more; kubeconfigs still have tokens in them that are good for a while.
+        json!({"auth-provider": {"name": "oidc", "config": {"id-token": id_token()}}}),
+    ] {
+        if user.get("auth-provider").is_some() {
+            assert!(lab.sim.rotate_token(ADMIN_TOKEN, &id_token()));
+        }
+        let said = with(&lab, &user);
+        assert_eq!(said.code, Some(0), "{user}: {said:#?}");
+    }
+}
+
+/// Of somebody, and good for ever.
+fn id_token() -> String {
+    // {"alg":"none"} and {"exp":4102444800}
+    "eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9.c2lnbmF0dXJl".to_owned()
+}
+
+#[test]
+fn those_that_are_not_good_are_told_in_a_line() {
+    let lab = lab();
+    let failing = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never",
+    }});
+    for (user, said) in [
+        (json!({"token": "wrong"}), "can't list Nodes: Unauthorized"),
+        (json!({}), "can't list Nodes: nodes is forbidden: User \"system:anonymous\" cannot list resource"),
+        (failing, "\"/bin/false\"' failed with status exit status: 1"),
+    ] {
+        let answer = with(&lab, &user);
+        assert_eq!((answer.code, answer.out.as_str()), (Some(3), ""), "{answer:#?}");
+        assert!(answer.err.contains(said) && answer.err.lines().count() == 1, "{said}: {answer:#?}");
+    }
+    // A certificate of somebody else.
+    lab.sim.rotate_certificate(true, true).unwrap();
+    let stranger = lab.run(&[]);
+    assert!(stranger.code == Some(3) && stranger.err.contains("invalid peer certificate"), "{stranger:#?}");
+}
+
+#[test]
+fn kubeconfigs_are_found_as_kubectl_finds_them() {
+    let lab = lab();
+    let home = lab.dir.path().join("home");
+    std::fs::create_dir_all(home.join(".kube")).unwrap();
+    lab.sim.write_kubeconfig(&home.join(".kube/config")).unwrap();
+    let port = format!("--port={}", lab.crowd.port());
+    let run = |set: &[(&str, &str)], args: &[&str]| {
+        Said::of(
+            &program()
+                .envs(set.iter().copied())
+                .arg(&port)
+                .arg("--request-timeout=20s")
+                .args(args)
+                .output()
+                .unwrap(),
+        )
+    };
+    let home = home.to_str().unwrap();
+    let list = format!("{}/absent:{}", lab.dir.path().display(), lab.kubeconfig().display());
+    assert_eq!(run(&[("HOME", home)], &[]).code, Some(0));
+    let listed = run(&[("KUBECONFIG", &list)], &[]);
+    assert_eq!(listed.code, Some(0), "a file that is not there is left out: {listed:#?}");
+    assert_eq!(run(&[("HOME", home), ("KUBECONFIG", "")], &["--context=sim"]).code, Some(0));
+    // A proxy for what is outside; the API server is inside.
+    let proxied = [("HOME", home), ("HTTPS_PROXY", "http://127.0.0.1:9")];
+    assert_eq!(run(&proxied, &[]).code, Some(3));
+    assert_eq!(run(&[&proxied[..], &[("NO_PROXY", "127.0.0.0/8")]].concat(), &[]).code, Some(0));
+}

@@ -1,0 +1,259 @@
+//! Drains, with the real kubectl.
+
+use crate::lab::{Lab, Said, out, prober, ready, says};
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::crowd::Manner;
+use nodegate_testbed::process;
+use nodegate_testbed::waiting::until;
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What the balancers of a node do.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scene {
+    /// How many ask and are told.
+    pub(crate) told: usize,
+    /// How many ask, and have been told nothing new since.
+    pub(crate) deaf: usize,
+    /// Sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
+    pub(crate) sessions: Option<u64>,
+}
+
+/// An agent that follows its node, as kube-sim has it; its balancers ask every 50 ms.
+pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Manner {
+    let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
+    Manner::making(move || {
+        let cordoned = sim.node(node).is_some_and(|node| node["spec"]["unschedulable"] == true);
+        let mut turned = turned.lock().unwrap();
+        if turned.0 != cordoned {
+            *turned = (cordoned, Some(Instant::now()));
+        }
+        said(node, cordoned, turned.1.map_or(Duration::from_mins(10), |at| at.elapsed()), scene).to_string()
+    })
+}
+
+fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
+    let mut status = if cordoned { out(node, "draining", "Unschedulable", 0) } else { ready(node) };
+    let since_ms = u64::try_from(since.as_millis()).unwrap();
+    let (verdict, other) = if cordoned { ("draining", "ready") } else { ("ready", "draining") };
+    let in_a_row = u32::try_from(since_ms / 50).unwrap();
+    let asks = |number: usize, verdict: &str, in_a_row: u32| {
+        let mut prober = prober(&format!("10.0.0.{number}"), verdict, in_a_row, None);
+        prober["in_a_row_ms"] = json!(u64::from(in_a_row) * 50);
+        prober
+    };
+    let told = (0..scene.told).map(|number| asks(number + 1, verdict, in_a_row.max(1)));
+    let deaf = (0..scene.deaf).map(|number| {
+        let mut prober = asks(number + 101, other, 50);
+        prober["in_a_row_ms"] = json!(since_ms + 5000);
+        prober
+    });
+    status["probers"] = told.chain(deaf).collect();
+    status["drain"] = json!({"told": null, "released": null, "told_ready": null, "since_ms": since_ms, "listening_ms": 900_000});
+    if let Some(sessions) = scene.sessions {
+        let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };
+        status["drain"]["traffic"] = json!({"ports": [443], "established": left, "age_ms": 100});
+    }
+    status
+}
+
+/// A cluster of nodes whose agents follow them; on the first one runs a pod of a `ReplicaSet`.
+fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
+    let lab = Lab::new(nodes.iter().map(|node| (*node, says(&ready(node)))));
+    for node in nodes {
+        lab.crowd.now(node, follows(&lab.sim, node, scene));
+    }
+    lab.sim.apply(json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "nodegate", "namespace": "nodegate"}})).unwrap();
+    add_pod(&lab.sim, "app", nodes[0], true);
+    lab
+}
+
+fn add_pod(sim: &Sim, name: &str, node: &str, owned: bool) {
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]);
+    let mut pod = json!({
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running"},
+    });
+    if owned {
+        pod["metadata"]["ownerReferences"] = owner;
+    }
+    sim.apply(pod).unwrap();
+}
+
+fn is_cordoned(lab: &Lab, node: &str) -> bool {
+    lab.sim.node(node).unwrap()["spec"]["unschedulable"] == true
+}
+
+/// The lines without the seconds, of which each of the program's own has some.
+fn steps(said: &Said, node: &str) -> Vec<String> {
+    let lines = said.out.lines().filter_map(|line| line.strip_prefix(node));
+    lines.filter_map(|line| Some(line.split_once(" s  ")?.1.to_owned())).collect()
+}
+
+#[test]
+fn a_node_is_cordoned_told_and_only_then_emptied() {
+    let lab = cluster(Scene { told: 2, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let said = lab.run(&["drain", "worker-1"]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let steps = steps(&said, "worker-1");
+    let at = |part: &str| {
+        steps
+            .iter()
+            .position(|step| step.starts_with(part))
+            .unwrap_or_else(|| panic!("no {part} in {steps:#?}"))
+    };
+    let order = [
+        at("cordoned"),
+        at("told     10.0.0.1 /health: "),
+        at("told after "),
+        at("kubectl drain worker-1 --ignore-daemonsets"),
+        at("drained"),
+    ];
+    assert!(order.is_sorted(), "{steps:#?}");
+    assert!(said.out.contains("evicting pod default/app"), "kubectl's own lines: {said:#?}");
+    assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_none());
+    assert!(lab.sim.get("pods", "nodegate", "nodegate-worker-1").is_some());
+
+    let back = lab.run(&["uncordon", "worker-1"]);
+    assert_eq!(back.code, Some(0), "{back:#?}");
+    assert!(!is_cordoned(&lab, "worker-1"));
+    let steps = self::steps(&back, "worker-1");
+    assert!(steps[0] == "uncordoned" && steps.last().unwrap().starts_with("ready after "), "{steps:#?}");
+    let again = lab.run(&["uncordon", "worker-1"]);
+    assert!(again.code == Some(0) && again.out.contains("was not cordoned"), "{again:#?}");
+}
+
+#[test]
+fn released_waits_for_the_last_session_before_it_evicts() {
+    let lab = cluster(Scene { told: 1, sessions: Some(15), ..Scene::default() }, &["edge-1", "edge-2"]);
+    let said = lab.run(&["drain", "edge-1", "--for=released"]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let steps = steps(&said, "edge-1");
+    assert!(steps.iter().any(|step| step.contains("sessions are left")), "{steps:#?}");
+    let released = steps.iter().position(|step| step.starts_with("released after ")).unwrap();
+    let evicts = steps.iter().position(|step| step.starts_with("kubectl drain")).unwrap();
+    assert!(released < evicts, "{steps:#?}");
+}
+
+#[test]
+fn what_can_never_be_known_is_refused_before_anything_is_done() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let untouched = |said: &Said, code: i32, why: &str| {
+        assert_eq!(said.code, Some(code), "{said:#?}");
+        assert!(said.out.contains(why) && said.out.contains("nothing was done to it"), "{said:#?}");
+        assert!(!is_cordoned(&lab, "worker-1"));
+    };
+    untouched(&lab.run(&["drain", "worker-1", "--for=released"]), 3, "its agent has no --traffic-port");
+    lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene::default()));
+    untouched(&lab.run(&["drain", "worker-1"]), 3, "no balancer goes on asking this agent");
+    let mut older = ready("worker-1");
+    older.as_object_mut().unwrap().remove("drain");
+    lab.crowd.now("worker-1", says(&older));
+    untouched(&lab.run(&["drain", "worker-1"]), 3, "of a version that does not say who asks it");
+    lab.crowd.now("worker-1", Manner::Closes);
+    untouched(&lab.run(&["drain", "worker-1", "worker-2"]), 3, "its agent does not answer");
+    assert!(lab.run(&["drain", "worker-1", "worker-2"]).out.contains("not begun: worker-2"));
+    let absent = lab.run(&["drain", "worker-9"]);
+    assert_eq!(
+        (absent.code, absent.err.as_str()),
+        (Some(3), "kubectl-nodegate: the cluster has no Node worker-9\n")
+    );
+}
+
+#[test]
+fn too_few_others_refuse_and_the_last_one_is_warned_of() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
+    let refused = lab.run(&["drain", "worker-1", "--min-ready=3"]);
+    assert!(
+        refused.code == Some(1) && refused.out.contains("refused: 2 other nodes are Ready, --min-ready=3")
+    );
+    assert!(!is_cordoned(&lab, "worker-1"), "{refused:#?}");
+
+    // One after the other: the second one's others are fewer.
+    let both = lab.run(&["drain", "worker-1", "worker-2", "--min-ready=2"]);
+    assert!(
+        both.code == Some(1) && is_cordoned(&lab, "worker-1") && !is_cordoned(&lab, "worker-2"),
+        "{both:#?}"
+    );
+    // A guess does not count.
+    let mut stale = ready("worker-3");
+    stale["cache"]["stale"] = json!(true);
+    lab.crowd.now("worker-3", says(&stale));
+    let last = lab.run(&["drain", "worker-2"]);
+    assert_eq!(last.code, Some(0), "{last:#?}");
+    assert!(last.out.contains("warning: no other node is Ready"), "{last:#?}");
+}
+
+#[test]
+fn a_balancer_that_is_not_told_keeps_pods_where_they_are() {
+    let lab = cluster(Scene { told: 1, deaf: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let said = lab.run(&["drain", "worker-1", "--timeout=2s"]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
+    for part in [
+        "not told after 2 s: 10.0.0.101 /health (told 0 of 4 times",
+        "it is left cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1; on, without waiting: kubectl drain \
+         worker-1 --ignore-daemonsets",
+    ] {
+        assert!(said.out.contains(part), "no {part:?} in {said:#?}");
+    }
+}
+
+#[test]
+fn what_kubectl_would_refuse_is_known_before_the_cordon() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    add_pod(&lab.sim, "bare", "worker-1", false);
+    let refused = lab.run(&["drain", "worker-1"]);
+    assert_eq!(refused.code, Some(1), "{refused:#?}");
+    assert!(
+        refused.out.contains("kubectl drain would not do it: ") && refused.out.contains("default/bare"),
+        "{refused:#?}"
+    );
+    assert!(!is_cordoned(&lab, "worker-1"));
+    let forced =
+        lab.run(&["drain", "worker-1", "--", "--force", "--ignore-daemonsets=true", "--timeout=60s"]);
+    assert_eq!(forced.code, Some(0), "{forced:#?}");
+    assert!(forced.out.contains("kubectl drain worker-1 --force --ignore-daemonsets=true --timeout=60s\n"));
+    assert!(lab.sim.get("pods", "default", "bare").is_none());
+}
+
+#[test]
+fn who_breaks_it_off_is_told_how_the_node_is_left() {
+    let lab = cluster(Scene { told: 1, deaf: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
+        lab.sim.uncordon("worker-1");
+        let child = lab
+            .command(&["drain", "worker-1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("the cordon", || is_cordoned(&lab, "worker-1").then_some(()));
+        process::signal(child.id(), signal);
+        let said = Said::of(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(1), "{said:#?}");
+        assert!(said.out.contains(&format!("broken off by {name}")), "{said:#?}");
+        assert!(said.out.contains("it is left cordoned, and no pod was evicted; back: "), "{said:#?}");
+    }
+}
+
+/// kubectl waits for pods that take their time to end; it is told to end as well.
+#[test]
+fn an_eviction_that_is_broken_off_ends_kubectl() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let mut pod = lab.sim.get("pods", "default", "app").unwrap();
+    pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
+    lab.sim.apply(pod).unwrap();
+    let child =
+        lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let evicted =
+        || lab.sim.get("pods", "default", "app").unwrap()["metadata"]["deletionTimestamp"].is_string();
+    until("the eviction", || evicted().then_some(()));
+    process::signal(child.id(), "TERM");
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
+}

@@ -1,0 +1,258 @@
+//! The table.
+
+use crate::lab::{Lab, add_node, out, prober, ready, says};
+use nodegate_testbed::crowd::Manner;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::waiting::until;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// One node in each state.
+pub(crate) fn one_of_each() -> Lab {
+    let mut waiting = out("worker-2", "draining", "Unschedulable", 3);
+    waiting["probers"] = json!([
+        prober("10.0.0.5", "draining", 5, Some(true)),
+        prober("10.0.0.6", "draining", 1, Some(false))
+    ]);
+    waiting["drain"]["told"] = json!(false);
+    waiting["drain"]["waiting_for"] =
+        json!([{"prober": "10.0.0.6", "question": "/health", "why": "told 1 of 4 times"}]);
+    waiting["drain"]["traffic"] = json!({"ports": [443], "established": 14, "age_ms": 500});
+    let mut stale = ready("worker-3");
+    stale["cache"]["stale"] = json!(true);
+    stale["cache"]["age_ms"] = json!(240_000);
+    stale["reason"] = json!("CacheStale");
+    stale["probers"][0]["told"] = json!(null);
+    stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
+    stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
+    let mut nobody = ready("worker-5");
+    nobody["probers"] = json!([]);
+    nobody["drain"]["not_known"] = json!("no balancer goes on asking this agent");
+    Lab::new([
+        ("worker-10", says(&ready("worker-10"))),
+        ("worker-2", says(&waiting)),
+        ("worker-1", says(&out("worker-1", "draining", "Unschedulable", 130))),
+        ("worker-3", says(&stale)),
+        ("worker-4", says(&out("worker-4", "not-ready", "KubeletNotReady", 7300))),
+        ("worker-5", says(&nobody)),
+        ("worker-6", Manner::Closes),
+        ("worker-7", Manner::Hangs),
+    ])
+}
+
+#[test]
+fn what_needs_a_person_comes_first() {
+    let lab = one_of_each();
+    let said = lab.run(&["--via=node"]);
+    assert_eq!(said.code, Some(3), "{said:#?}");
+    let order =
+        ["worker-6", "worker-7", "worker-4", "worker-3", "worker-2", "worker-1", "worker-5", "worker-10"];
+    assert_eq!(said.order(), order, "{said:#?}");
+    for row in [
+        "worker-10 Ready - >2 h fresh 3 s 1/1 - 0.1.0",
+        "worker-2 Draining Unschedulable 3 s fresh 3 s 1/2 14 0.1.0",
+        "worker-1 Draining Unschedulable 2 min fresh 3 s 1/1 - 0.1.0",
+        "worker-3 Ready? CacheStale >2 h stale 4 min 0/1? - 0.1.0",
+        "worker-4 NotReady KubeletNotReady 2 h fresh 3 s 1/1 - 0.1.0",
+        "worker-5 Ready - >2 h fresh 3 s 0/0? - 0.1.0",
+        "worker-6 Unknown closed without an answer - - - - -",
+        "worker-7 Unknown no answer in time - - - - -",
+    ] {
+        // A second may pass on a busy machine.
+        let got = said.row(row.split(' ').next().unwrap());
+        assert!(
+            got == row || row.contains(" 3 s fresh") && got.starts_with("worker-2 Draining"),
+            "{got}\n{row}"
+        );
+    }
+    let summary = "8 nodes: 3 Ready, 2 Draining, 1 NotReady, 2 unknown, 1 guessed from a stale cache";
+    assert_eq!(said.out.lines().last(), Some(summary));
+    assert!(!said.out.contains('\u{1b}') && said.out.is_ascii(), "colours and symbols are for terminals");
+}
+
+#[test]
+fn the_exit_code_is_the_worst_verdict() {
+    let lab = one_of_each();
+    for (nodes, code) in [
+        (&["worker-10", "worker-5"][..], 0),
+        (&["worker-10", "worker-1"], 1),
+        (&["worker-1", "worker-4"], 2),
+        (&["worker-4", "worker-6"], 3),
+        (&["worker-10", "worker-99"], 3),
+    ] {
+        let said = lab.run(&[nodes, &["--via=node"]].concat());
+        assert_eq!((said.code, said.order().len()), (Some(code), 2), "{said:#?}");
+    }
+    assert!(lab.run(&["worker-99"]).row("worker-99").contains("Unknown no such node"));
+}
+
+#[test]
+fn nodes_are_chosen_by_labels() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+    lab.sim.label("b", "pool", Some("edge"));
+    assert_eq!(lab.run(&["-l", "pool=edge"]).order(), ["b"]);
+    assert_eq!(lab.run(&["--selector=pool!=edge"]).order(), ["a"]);
+    let nobody = lab.run(&["-l", "pool=core"]);
+    assert_eq!((nobody.code, nobody.out.lines().last()), (Some(0), Some("0 nodes")), "{nobody:#?}");
+    let both = lab.run(&["-l", "pool=edge", "a"]);
+    assert_eq!((both.code, both.out.as_str()), (Some(3), ""));
+}
+
+#[test]
+fn wide_says_why_and_by_whom() {
+    let lab = one_of_each();
+    let said = lab.run(&["-o", "wide", "worker-2", "worker-3", "worker-6"]);
+    let addresses: Vec<_> = lab.crowd.nodes().map(|(_, address)| address.to_string()).collect();
+    let answered = format!("{}:{}", addresses[1], lab.crowd.port());
+    assert!(
+        said.row("worker-2").ends_with(&format!("0.1.0 {answered} cordoned (Unschedulable)")),
+        "{said:#?}"
+    );
+    let guess = "may get new traffic; a guess: the API server was last heard 4 min ago; before that the node was Draining: \
+                 cordoned (Unschedulable)";
+    assert!(said.row("worker-3").contains(guess), "{said:#?}");
+    let refused = "the connection was closed without an answer; perhaps --allow-from does not name this machine; through the \
+                   API server: error trying to reach service: EOF";
+    assert!(said.row("worker-6").ends_with(refused), "{said:#?}");
+}
+
+#[test]
+fn json_has_all_that_agents_say() {
+    let lab = one_of_each();
+    let said = lab.run(&["-o", "json", "--via=node"]);
+    assert_eq!(said.code, Some(3));
+    let document: Value = serde_json::from_str(&said.out).unwrap();
+    let counts = ["ready", "draining", "not_ready", "unknown"].map(|key| document[key].as_u64().unwrap());
+    assert_eq!(counts, [3, 2, 1, 2]);
+    let row = |name: &str| {
+        let rows = document["nodes"].as_array().unwrap();
+        rows.iter().find(|row| row["node"] == name).unwrap().clone()
+    };
+    let waiting = row("worker-2");
+    assert_eq!(
+        (&waiting["verdict"], &waiting["told"], &waiting["probers"]),
+        (&json!("draining"), &json!(1), &json!(2))
+    );
+    assert_eq!((&waiting["sessions"], &waiting["via"]), (&json!(14), &json!("node")));
+    assert_eq!(waiting["status"]["drain"]["waiting_for"][0]["prober"], "10.0.0.6");
+    assert!((3000..600_000).contains(&waiting["since_ms"].as_u64().unwrap()), "{waiting}");
+    let silent = row("worker-7");
+    assert_eq!((&silent["verdict"], &silent["status"]), (&Value::Null, &Value::Null));
+    assert_eq!(silent["error"], "no whole answer within 5s");
+}
+
+#[test]
+fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+    let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
+    assert_eq!(proxied.code, Some(0), "{proxied:#?}");
+    assert!(proxied.row("a").ends_with("0.1.0 proxy of nodegate-a may get new traffic"), "{proxied:#?}");
+    // Nobody listens there, and the pod is elsewhere.
+    lab.sim.edit_node("a", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
+    lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"] = json!([]));
+    let both = lab.run(&["-o", "wide"]);
+    assert_eq!(both.code, Some(0), "{both:#?}");
+    assert!(both.row("a").contains("proxy of nodegate-a") && both.row("b").contains("proxy of nodegate-b"));
+    assert!(lab.run(&["--via=node", "b"]).row("b").contains("no InternalIP"));
+
+    lab.sim.delete("pods", "nodegate", "nodegate-b");
+    let without = lab.run(&["-o", "wide", "b"]);
+    let why = "no pod of an agent on this node in the namespace nodegate (-n)";
+    assert!(without.code == Some(3) && without.row("b").ends_with(why), "{without:#?}");
+    let elsewhere = lab.run(&["-o", "wide", "-n", "elsewhere", "a"]);
+    assert!(elsewhere.row("a").contains("in the namespace elsewhere (-n)"), "{elsewhere:#?}");
+}
+
+#[test]
+fn a_refused_connection_says_so() {
+    let lab = Lab::new([] as [(String, Manner); 0]);
+    add_node(&lab.sim, "a", "127.0.0.1".parse().unwrap());
+    let port = format!("--port={}", ports::free());
+    let said = crate::lab::Said::of(
+        &crate::lab::program()
+            .env("KUBECONFIG", lab.kubeconfig())
+            .args([&port, "-o", "wide"])
+            .output()
+            .unwrap(),
+    );
+    assert!(said.row("a").contains("Unknown connection refused"), "{said:#?}");
+    assert!(said.row("a").contains("connect: connection refused"), "the API server's own words: {said:#?}");
+}
+
+/// util-linux's `script` is a terminal.
+pub(crate) fn on_a_terminal(command: &Command, environment: &str) -> Command {
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut script = Command::new("script");
+    let line = format!("stty cols 120 rows 10; {environment} {}", words.join(" "));
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    script
+}
+
+#[test]
+fn a_terminal_gets_colours_and_signs() {
+    let lab = one_of_each();
+    let command = lab.command(&["--via=node"]);
+    let shown = on_a_terminal(&command, "").output().unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(shown.status.code(), Some(3), "{text}");
+    for part in [
+        "\u{1b}[31m✖ NotReady",
+        "\u{1b}[32m● Ready",
+        "\u{1b}[33m◐ Draining",
+        "\u{1b}[33m○ Draining",
+        "\u{1b}[33m≈ Ready?",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let plain = on_a_terminal(&command, "NO_COLOR=1").output().unwrap();
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    assert!(text.contains("✖ NotReady") && !text.contains('\u{1b}'), "{text}");
+}
+
+/// The table at first, then a line for each change.
+#[test]
+fn a_log_gets_a_line_for_each_change() {
+    let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
+    let mut child = lab.command(&["-w"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = |wanted: &str| lines.find(|line| line.contains(wanted)).unwrap();
+    next("2 nodes: 2 Ready");
+    lab.crowd.now("b", says(&out("b", "draining", "Unschedulable", 0)));
+    let line = next("Draining");
+    assert!(line.ends_with("b  Draining  Unschedulable  told 1/1  sessions -"), "{line}");
+    assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
+    lab.crowd.now("b", Manner::Closes);
+    lab.sim.delete("pods", "nodegate", "nodegate-b");
+    next("b  Unknown  closed without an answer  told -  sessions -");
+    drop(lines);
+    // It ends when nobody reads any more.
+    lab.crowd.now("b", says(&ready("b")));
+    let status = until("the end", || child.try_wait().unwrap());
+    assert!(status.code().is_some() || !status.success(), "{status}");
+}
+
+#[test]
+fn on_a_terminal_it_is_kept_up_to_date_in_place() {
+    let lab = one_of_each();
+    let mut child = on_a_terminal(&lab.command(&["-w", "--via=node", "--request-timeout=300ms"]), "");
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = |wanted: &str| lines.find(|line| line.contains(wanted)).unwrap();
+    assert!(next("8 nodes").starts_with("\u{1b}[2J\u{1b}[H"));
+    next("and 3 more");
+    lab.crowd.now("worker-6", says(&out("worker-6", "not-ready", "KubeletNotReady", 1)));
+    let again = next("2 NotReady");
+    assert!(again.contains("\u{1b}[H"), "{again}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

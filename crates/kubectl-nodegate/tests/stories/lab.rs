@@ -1,0 +1,189 @@
+//! A cluster, agents that say what they are told to say, and the program that asks them.
+
+use nodegate_kube_sim::{Builder, Sim};
+use nodegate_testbed::crowd::{Crowd, Manner};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The namespace of the manifests.
+pub(crate) const NAMESPACE: &str = "nodegate";
+
+/// All of it; gone when dropped.
+pub(crate) struct Lab {
+    pub(crate) sim: Sim,
+    pub(crate) crowd: Crowd,
+    pub(crate) dir: TempDir,
+    runtime: Runtime,
+}
+
+/// What the program printed, and its exit code.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    pub(crate) fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// A line of the table, its cells parted by single spaces.
+    pub(crate) fn row(&self, node: &str) -> String {
+        let line = self.out.lines().find(|line| line.split_whitespace().next() == Some(node));
+        let line = line.unwrap_or_else(|| panic!("no {node} in {self:#?}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The first words of the table's rows.
+    pub(crate) fn order(&self) -> Vec<&str> {
+        let rows = self.out.lines().skip(1).take_while(|line| !line.is_empty());
+        rows.filter_map(|line| line.split_whitespace().next()).collect()
+    }
+}
+
+impl Lab {
+    /// Nodes with agents of these manners, over TLS.
+    pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Manner)>) -> Self {
+        Self::with(|builder| builder, agents)
+    }
+
+    pub(crate) fn with<S: Into<String>>(
+        set: impl FnOnce(Builder) -> Builder,
+        agents: impl IntoIterator<Item = (S, Manner)>,
+    ) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let sim = runtime.block_on(set(Sim::builder().tls(true)).start()).unwrap();
+        let agents = agents.into_iter().map(|(node, manner)| (node.into(), manner));
+        let crowd = Crowd::start(agents);
+        for (node, address) in crowd.nodes() {
+            add_node(&sim, node, address);
+        }
+        let lab = Self { sim, crowd, dir: tempfile::tempdir().unwrap(), runtime };
+        lab.sim.write_kubeconfig(&lab.kubeconfig()).unwrap();
+        lab
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    /// The program with the administrator's credentials, and the port of the crowd.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = program();
+        // kubectl keeps there what it has discovered.
+        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
+        let (words, flags): (Vec<&str>, Vec<&str>) = match args.first() {
+            Some(&word @ ("wait" | "drain" | "uncordon")) => (vec![word], args[1..].to_vec()),
+            _ => (Vec::new(), args.to_vec()),
+        };
+        command.args(words).arg(format!("--port={}", self.crowd.port()));
+        // On a busy machine two seconds are soon over.
+        if !flags.iter().any(|flag| flag.starts_with("--request-timeout")) {
+            command.arg("--request-timeout=5s");
+        }
+        command.args(flags);
+        command
+    }
+
+    /// Runs it.
+    pub(crate) fn run(&self, args: &[&str]) -> Said {
+        Said::of(&self.command(args).output().unwrap())
+    }
+
+    /// Waits for something that the simulator does.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// The program with no settings but those of the story.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-nodegate"));
+    for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR", "HTTPS_PROXY", "https_proxy"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// A node at this address, with an agent's pod.
+pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
+    sim.add_node(node);
+    sim.edit_node(node, "kubelet", |value| {
+        value["status"]["addresses"] = json!([
+            {"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address.to_string()},
+        ]);
+    });
+    let pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {
+            "name": format!("nodegate-{node}"), "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "nodegate", "app.kubernetes.io/component": "agent"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodegate", "uid": "u", "controller": true}],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "nodegate", "image": "i"}]},
+        "status": {"phase": "Running", "podIP": address.to_string()},
+    });
+    sim.apply(pod).unwrap();
+}
+
+/// What an agent says of a node that is plainly ready, with one balancer that has been told so.
+pub(crate) fn ready(node: &str) -> Value {
+    json!({
+        "node": node, "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
+        "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"},
+        "checks": [{"name": "node_ready", "default": true, "active": true, "passed": true, "verdict": "ready", "age_ms": 3000, "duration_ms": 0}],
+        "probers": [prober("10.0.0.5", "ready", 3, Some(true))],
+        "drain": {"told": false, "released": false, "told_ready": true, "since_ms": 7_260_000, "listening_ms": 7_260_000},
+        "flips": [],
+    })
+}
+
+/// A balancer that asks every 500 ms.
+pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, told: Option<bool>) -> Value {
+    json!({
+        "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
+        "first_ms": 60_000, "last_ms": 300, "interval_ms": 500, "code": if verdict == "ready" { 200 } else { 503 },
+        "verdict": verdict, "in_a_row": in_a_row, "in_a_row_ms": 500 * in_a_row, "told": told,
+    })
+}
+
+/// The same of a node that is out, since so many seconds.
+pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Value {
+    let mut status = ready(node);
+    let flip = unix_ms() - seconds * 1000;
+    status["verdict"] = json!(verdict);
+    status["reason"] = json!(reason);
+    status["checks"][0]["passed"] = json!(false);
+    status["checks"][0]["verdict"] = json!(verdict);
+    status["checks"][0]["reason"] = json!(reason);
+    status["flips"] = json!([{"at_unix_ms": flip, "from": "ready", "to": verdict, "reason": reason}]);
+    status["probers"] = json!([prober("10.0.0.5", verdict, 8, Some(true))]);
+    status["drain"]["since_ms"] = json!(seconds * 1000);
+    status["drain"]["told"] = json!(true);
+    status["drain"]["told_ready"] = json!(false);
+    status
+}
+
+fn unix_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// An agent that says this.
+pub(crate) fn says(status: &Value) -> Manner {
+    Manner::saying(status.to_string())
+}

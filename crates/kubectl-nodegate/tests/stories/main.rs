@@ -1,0 +1,25 @@
+//! `kubectl nodegate` as a person runs it: the real program and the real kubectl, a simulated API server, and agents in great
+//! number.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test may end where a story breaks off"
+)]
+
+mod arguments;
+mod credentials;
+mod drain;
+mod fleet;
+mod hostile;
+mod lab;
+mod picture;
+mod plugin;
+mod real_agents;
+mod thousand;
+mod wait;

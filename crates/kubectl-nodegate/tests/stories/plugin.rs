@@ -1,0 +1,51 @@
+//! kubectl finds it.
+
+use crate::lab::{Lab, Said, ready, says};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// kubectl of this path, with the plugin in its `PATH`.
+fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
+    let bin = lab.dir.path().join("bin");
+    if !bin.exists() {
+        std::fs::create_dir(&bin).unwrap();
+        symlink(env!("CARGO_BIN_EXE_kubectl-nodegate"), bin.join("kubectl-nodegate")).unwrap();
+    }
+    let path = std::env::var("PATH").unwrap();
+    let mut command = Command::new(kubectl);
+    command
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("KUBECONFIG", lab.kubeconfig())
+        .env("HOME", lab.dir.path());
+    Said::of(&command.env_remove("KUBERNETES_SERVICE_HOST").args(args).output().unwrap())
+}
+
+fn finds_it(lab: &Lab, program: &str) -> String {
+    let version = kubectl(lab, program, &["version", "--client"]);
+    let listed = kubectl(lab, program, &["plugin", "list", "--name-only"]);
+    assert!(listed.out.lines().any(|line| line == "kubectl-nodegate"), "{listed:#?}");
+    let port = format!("--port={}", lab.crowd.port());
+    let fleet = kubectl(lab, program, &["nodegate", &port]);
+    assert!(fleet.code == Some(0) && fleet.row("a").starts_with("a Ready"), "{fleet:#?}");
+    let wrong = kubectl(lab, program, &["nodegate", "--bogus"]);
+    assert_eq!(wrong.code, Some(3), "its exit code is kubectl's: {wrong:#?}");
+    version.out.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn kubectl_nodegate_is_it() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    finds_it(&lab, "kubectl");
+}
+
+/// `KUBECTLS` has their paths.
+#[test]
+#[ignore = "fetches kubectl of seven releases: make plugin-test"]
+fn so_it_is_with_kubectl_of_every_release() {
+    let lab = Lab::new([("a", says(&ready("a")))]);
+    let listed = std::env::var("KUBECTLS").expect("KUBECTLS=<paths, separated by colons>");
+    for program in std::env::split_paths(&listed).filter(|path| *path != PathBuf::new()) {
+        eprintln!("{}", finds_it(&lab, program.to_str().unwrap()));
+    }
+}

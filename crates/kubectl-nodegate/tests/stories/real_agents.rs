@@ -1,0 +1,98 @@
+//! With the real agent.
+
+use crate::lab::{NAMESPACE, Said, program, ready};
+use nodegate_testbed::waiting::until;
+use nodegate_testbed::{Agent, Cluster, NODE, http};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The node is where the agent listens; gives the administrator's kubeconfig.
+fn admin(cluster: &Cluster, agent: &Agent) -> PathBuf {
+    cluster.sim.edit_node(NODE, "kubelet", |node| {
+        node["status"]["addresses"] =
+            json!([{"type": "InternalIP", "address": agent.address().ip().to_string()}]);
+    });
+    let kubeconfig = cluster.dir.path().join("administrator");
+    cluster.sim.write_kubeconfig(&kubeconfig).unwrap();
+    kubeconfig
+}
+
+/// The canned agents of these tests say what a real one says.
+#[test]
+fn a_real_agent_is_read_like_the_canned_ones() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    let kubeconfig = admin(&cluster, &agent);
+    let run = |args: &[&str]| {
+        let mut command = program();
+        command.env("KUBECONFIG", &kubeconfig).arg(format!("--port={}", agent.address().port())).args(args);
+        Said::of(&command.output().unwrap())
+    };
+    let said = run(&[]);
+    assert!(said.code == Some(0) && said.row(NODE).starts_with(&format!("{NODE} Ready - >")), "{said:#?}");
+    cluster.kubectl(&["cordon", NODE]);
+    let said = until("the cordon", || Some(run(&["-o", "json"])).filter(|said| said.code == Some(1)));
+    let document: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(document["nodes"][0]["reason"], "Unschedulable");
+    let real = &document["nodes"][0]["status"];
+    for key in ready("a").as_object().unwrap().keys() {
+        assert!(real.get(key).is_some(), "no {key} in {real}");
+    }
+    // An agent that has listened for seconds knows nobody yet.
+    assert_eq!(document["nodes"][0]["told_known"], false);
+
+    let pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "p", "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "nodegate"}},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "podIP": agent.address().ip().to_string()},
+    });
+    cluster.sim.apply(pod).unwrap();
+    let proxied = run(&["--via=proxy", "-o", "wide"]);
+    assert!(
+        proxied.row(NODE).contains("Draining Unschedulable") && proxied.row(NODE).contains("proxy of p"),
+        "{proxied:#?}"
+    );
+}
+
+/// Two balancers ask every 200 ms; the agent has to listen for a minute and a half before it knows that nobody else does.
+#[test]
+#[ignore = "two minutes: make plugin-test"]
+fn a_real_agent_is_drained_when_both_balancers_have_been_told() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    let address = agent.address();
+    let asked: [_; 2] = ["/health", "/health?drain=404"].map(|question| {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let answers = asked.clone();
+        std::thread::spawn(move || {
+            while let Ok(reply) = http::get(address, question) {
+                answers.lock().unwrap().push((Instant::now(), reply.status));
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        asked
+    });
+    let (kubeconfig, port) = (admin(&cluster, &agent), format!("--port={}", address.port()));
+    let run = |args: &[&str]| {
+        let mut command = program();
+        command.env("KUBECONFIG", &kubeconfig).env("HOME", cluster.dir.path()).args(args).arg(&port);
+        Said::of(&command.output().unwrap())
+    };
+    until("both to be known", || run(&[]).row(NODE).contains(" 2/2 ").then_some(()));
+    let began = Instant::now();
+    let drained = run(&["drain", NODE]);
+    assert_eq!(drained.code, Some(0), "{drained:#?}");
+    eprintln!("{}drained in {:.1} s", drained.out, began.elapsed().as_secs_f64());
+    let told = drained.out.lines().position(|line| line.contains("s  told after ")).unwrap();
+    let evicts = drained.out.lines().position(|line| line.contains("s  kubectl drain ")).unwrap();
+    assert!(told < evicts, "{drained:#?}");
+    for asked in &asked {
+        let out = asked.lock().unwrap().iter().filter(|(at, status)| *at > began && *status != 200).count();
+        assert!(out > 3, "{out} answers that take the node out, and one more question");
+    }
+    let back = run(&["uncordon", NODE]);
+    assert_eq!(back.code, Some(0), "{back:#?}");
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Answers Cluster API's pre-drain hook, one pass over the Machines that are being deleted:
+#
+#   cluster-api-hook.sh NAMESPACE WORKLOAD-KUBECONFIG
+#
+# The Machines have the annotation below from the beginning, by the template of their MachineDeployment. Cluster API cordons and
+# drains a Machine's node when no such annotation is left. KUBECONFIG is the management cluster's. Not tried with Cluster API.
+set -eu
+namespace=$1 workload=$2
+annotation=pre-drain.delete.hook.machine.cluster.x-k8s.io/nodegate
+kubectl -n "$namespace" get machines \
+    -o go-template='{{range .items}}{{if .metadata.deletionTimestamp}}{{if .status.nodeRef}}{{.metadata.name}} {{.status.nodeRef.name}}{{"\n"}}{{end}}{{end}}{{end}}' |
+while read -r machine node; do
+    kubectl --kubeconfig "$workload" cordon "$node" </dev/null
+    if kubectl --kubeconfig "$workload" nodegate wait "$node" --for told </dev/null; then
+        kubectl -n "$namespace" annotate machine "$machine" "$annotation-" </dev/null
+    fi
+done

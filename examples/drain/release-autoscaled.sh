@@ -1,0 +1,17 @@
+#!/bin/sh
+# Lets go of the nodes that the cluster autoscaler takes away, once no session is left on them:
+#
+#   release-autoscaled.sh
+#
+# The nodes have the annotation below from the beginning, by their node group's template. The autoscaler waits for it to go,
+# after its drain and for --node-deletion-delay-timeout at most. One pass; run it again and again.
+set -eu
+annotation=delay-deletion.cluster-autoscaler.kubernetes.io/nodegate
+taint=ToBeDeletedByClusterAutoscaler
+nodes=$(kubectl get nodes -o go-template='{{range .items}}{{$node := .metadata.name}}{{range .spec.taints}}{{if eq .key "'$taint'"}}{{$node}} {{end}}{{end}}{{end}}')
+for node in $nodes; do
+    address=$(kubectl get node "$node" -o jsonpath='{.status.addresses[?(@.type=="InternalIP")].address}')
+    if nodegate wait --for released --timeout 90s --addr "${address%% *}:25001"; then
+        kubectl annotate node "$node" "$annotation-"
+    fi
+done

@@ -1,0 +1,94 @@
+//! A balancer: a network namespace with HAProxy and, in a pair, keepalived.
+
+use super::pods::{NODE_PORT, ingress_port};
+use super::site::{NODES, address};
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::process::Program;
+use nodegate_testbed::until;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/keepalived.conf");
+
+/// Nothing is tried twice, so that the clients see whatever fails. It tells apart the two servers that are the same node.
+const CONFIGURATION: &str = "\
+defaults
+    mode tcp
+    timeout connect 2s
+    timeout client 1m
+    timeout server 1m
+    timeout check 1s
+    retries 0
+    option httpchk GET /health
+    http-check send-state
+    default-server check port 25001 inter 500ms fall 3 rise 2
+frontend alive
+    mode http
+    bind 127.0.0.1:8405
+    http-request return status 200
+";
+
+pub(super) struct Balancer {
+    keepalived: Option<Program>,
+    haproxy: Option<Program>,
+    namespace: Namespace,
+    index: usize,
+    dir: PathBuf,
+}
+
+impl Balancer {
+    /// A machine in the network, on which nothing runs yet.
+    pub(super) fn new(index: usize, lan: &Namespace, dir: &Path) -> Self {
+        let namespace = Namespace::new(&format!("drains-lb{index}"));
+        lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
+        lan.run(&format!("ip link set lb{index} master lan up"));
+        namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
+        namespace.run("ip link set eth0 up");
+        Self { keepalived: None, haproxy: None, namespace, index, dir: dir.to_owned() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("lb{}-{name}", self.index))
+    }
+
+    pub(super) fn start_haproxy(&mut self) {
+        let (config, socket) = (self.file("haproxy.cfg"), self.file("stats.sock"));
+        let mut text = format!("global\n    stats socket {} mode 600\n{CONFIGURATION}", socket.display());
+        for (service, port) in [("local", 80), ("ingress", 81)] {
+            let _ = write!(
+                text,
+                "frontend {service}\n    bind :{port}\n    default_backend {service}\nbackend {service}\n"
+            );
+            for (index, node) in NODES.into_iter().enumerate() {
+                let to = if service == "local" { NODE_PORT } else { ingress_port(index) };
+                let _ = writeln!(text, "    server {node} {}:{to}", address(index));
+            }
+        }
+        fs::write(&config, text).unwrap();
+        self.haproxy =
+            Some(Program::start(self.namespace.command("haproxy").args(["-db", "-f"]).arg(&config)));
+        until("HAProxy to run", || UnixStream::connect(&socket).ok());
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.haproxy.is_some()
+    }
+
+    /// Gives it the shared address, or takes it away.
+    pub(super) fn address(&self, verb: &str) {
+        self.namespace.run(&format!("ip addr {verb} 10.0.0.100/24 dev eth0"));
+    }
+
+    pub(super) fn start_keepalived(&mut self) {
+        let mut command = self.namespace.command("keepalived");
+        command.args(["-n", "-l", "-P", "-f", KEEPALIVED]);
+        command.arg("-p").arg(self.file("keepalived.pid")).arg("-r").arg(self.file("vrrp.pid"));
+        self.keepalived = Some(Program::start(&mut command));
+    }
+
+    pub(super) fn holds_the_address(&self) -> bool {
+        self.namespace.run("ip -4 addr show dev eth0").contains("10.0.0.100/24")
+    }
+}

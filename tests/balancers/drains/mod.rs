@@ -1,0 +1,155 @@
+//! Drains under traffic, and what they cost: without a wait, and with `nodegate wait` until every balancer has been told, or
+//! until no session is left. What is lost is counted by clients whose HAProxy tries nothing twice.
+//!
+//! `cargo test` plays some; `make drains` plays a hundred with one HAProxy and a hundred with two, and prints the table.
+
+mod balancer;
+mod pods;
+mod site;
+
+use site::{Drained, NODES, Site};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How often each row drains a node, unless `DRAINS` says so: a hundred with one balancer, and with two.
+const DRAINS: usize = 34;
+/// `fall` + 1 questions, and a second.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_node_is_drained_when_every_balancer_has_been_told_and_no_request_is_lost() {
+    let site = Site::start();
+    site.drain(0, Some("told"));
+    site.drain(1, Some("released"));
+    by_script(&site, 2);
+    as_kured_does(&site, 0);
+    as_the_autoscaler_does(&site, 1);
+    let requests = site.stop();
+    assert_eq!(requests.lost, [0, 0], "{}", requests.failures);
+}
+
+fn by_script(site: &Site, node: usize) {
+    site.script("drain-node.sh", &[NODES[node], "--timeout=60s"]);
+    assert_eq!(site.pods_on(node), 0);
+    site.bring_back(node);
+}
+
+/// It labels the node, sleeps, cordons and evicts. The sleep is long enough if by then all have been told.
+fn as_kured_does(site: &Site, node: usize) {
+    site.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
+    site.wait(node, "told");
+    site.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
+    site.kubectl(&["uncordon", NODES[node]]);
+    site.kubectl(&["label", "node", NODES[node], "kured-reboot=done", "--overwrite"]);
+    site.bring_back(node);
+}
+
+/// It taints the node, evicts what has no preStop hook that sleeps too early, and waits for the annotation to go. The pods are left
+/// alone here: the script is about sessions.
+fn as_the_autoscaler_does(site: &Site, node: usize) {
+    let annotation = "delay-deletion.cluster-autoscaler.kubernetes.io/nodegate";
+    site.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
+    site.script("release-autoscaled.sh", &[]);
+    assert!(site.has_annotation(node, annotation), "nobody takes it away");
+    site.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]);
+    site.script("release-autoscaled.sh", &[]);
+    assert!(!site.has_annotation(node, annotation));
+    site.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler-"]);
+    site.wait(node, "ready");
+}
+
+#[test]
+#[ignore = "make drains: twenty minutes"]
+fn table() {
+    let drains = std::env::var("DRAINS").ok().and_then(|text| text.parse().ok()).unwrap_or(DRAINS);
+    let mut site = Site::start();
+    let mut table = String::from(
+        "\n| balancers | waits for | drains | requests | lost, `Local` | lost, host network | cordon to told, median and longest | cordon to eviction, median and longest |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    let mut lost_after_told = 0;
+    for balancers in ["one HAProxy", "two HAProxy, keepalived"] {
+        if balancers.starts_with("two") {
+            site.pair();
+        }
+        for goal in [None, Some("told"), Some("released")] {
+            let mut row = Row::default();
+            let before = site.requests();
+            for drain in 0..drains {
+                row.add(&site.drain(drain, goal));
+            }
+            row.requests = site.requests().since(&before);
+            if goal.is_some() {
+                lost_after_told += row.requests.lost.iter().sum::<usize>();
+            }
+            let line = row.line(balancers, goal);
+            println!("{line}");
+            let _ = writeln!(table, "{line}");
+        }
+    }
+    println!("{table}");
+    assert_eq!(lost_after_told, 0);
+}
+
+/// What came of the requests.
+#[derive(Clone, Debug, Default)]
+struct Requests {
+    sent: usize,
+    /// By service: `externalTrafficPolicy: Local`, and on the host's network.
+    lost: [usize; 2],
+    failures: String,
+}
+
+impl Requests {
+    fn since(&self, before: &Self) -> Self {
+        let [local, host] = self.lost;
+        Self {
+            sent: self.sent - before.sent,
+            lost: [local - before.lost[0], host - before.lost[1]],
+            failures: self.failures.clone(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Row {
+    told: Vec<Duration>,
+    evicted: Vec<Duration>,
+    requests: Requests,
+}
+
+impl Row {
+    fn add(&mut self, drained: &Drained) {
+        self.told.extend(drained.told);
+        self.evicted.push(drained.evicted);
+    }
+
+    fn line(&self, balancers: &str, goal: Option<&str>) -> String {
+        let [local, host] = self.requests.lost;
+        let waits = goal.map_or("nothing".to_owned(), |goal| format!("`{goal}`"));
+        let late = self.told.iter().filter(|told| goal == Some("told") && **told > TOLD_WITHIN).count();
+        let late = if late > 0 {
+            format!(" ({late} later than {} s)", TOLD_WITHIN.as_secs())
+        } else {
+            String::new()
+        };
+        format!(
+            "| {balancers} | {waits} | {} | {} | {local} | {host} | {}{late} | {} |",
+            self.evicted.len(),
+            self.requests.sent,
+            spread(&self.told),
+            spread(&self.evicted),
+        )
+    }
+}
+
+fn spread(times: &[Duration]) -> String {
+    let mut times = times.to_vec();
+    times.sort();
+    match (times.get(times.len() / 2), times.last()) {
+        (Some(median), Some(longest)) => {
+            format!("{:.1} s, {:.1} s", median.as_secs_f64(), longest.as_secs_f64())
+        }
+        _ => "-".to_owned(),
+    }
+}

@@ -1,0 +1,42 @@
+//! `HAProxy`, of the system or of another release.
+
+use crate::balancer::{Balancer, Program, Row};
+use crate::nodes::Nodes;
+use crate::site::{NODES, Site};
+use nodegate_testbed::haproxy::Haproxy;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+impl Balancer for Haproxy {
+    fn says(&self, _: &Site, node: usize) -> Option<String> {
+        Some(self.server(NODES[node])?.status)
+    }
+}
+
+pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
+    let program = match row.program {
+        Program::Haproxy(version) => fetched(version, row.name),
+        Program::Debian | Program::Wheel(_) => PathBuf::from("haproxy"),
+    };
+    Box::new(Haproxy::start_as(&program, &nodes.site.configuration(row.file)))
+}
+
+/// The row that asks nobody, for comparison.
+pub(crate) fn start_unasking(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
+    let file = Path::new(ROOT).join("tests/balancers").join(row.file);
+    Box::new(Haproxy::start(&nodes.site.moved(&file)))
+}
+
+/// One of Debian's other suites, as the row calls it.
+fn fetched(version: &str, name: &str) -> PathBuf {
+    let fetch = Command::new("hack/install-haproxy").arg(version).current_dir(ROOT).output().unwrap();
+    assert!(fetch.status.success(), "{}", String::from_utf8_lossy(&fetch.stderr));
+    let program = Path::new(String::from_utf8(fetch.stdout).unwrap().trim()).join("haproxy");
+    let says = Command::new(&program).arg("-v").output().unwrap().stdout;
+    let says = String::from_utf8_lossy(&says).into_owned();
+    let (_, wanted) = name.split_once(' ').unwrap();
+    assert!(says.contains(&format!("version {wanted}.")), "the row is called {name}, and this is {says}");
+    program
+}

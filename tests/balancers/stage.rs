@@ -1,0 +1,192 @@
+//! A balancer in front of three nodes under traffic: events are played here, and what came of them is seen.
+
+use crate::balancer::{Balancer, Row};
+use crate::event::Event;
+use crate::nodes::Nodes;
+use crate::site::NODES;
+use crate::traffic::{Held, failures, served, traffic};
+use nodegate_testbed::prober::{Prober, Saw};
+use nodegate_testbed::{until, until_or};
+use std::time::{Duration, Instant};
+
+/// So many requests in a row that go elsewhere: the node gets none any more. By chance one in three would miss it as often once
+/// in a billion times.
+const ELSEWHERE: usize = 50;
+/// Where nobody serves, a node without a request for so long gets none any more.
+const QUIET: Duration = Duration::from_millis(1500);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What came of an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) requests: u64,
+    pub(crate) failures: Vec<String>,
+    /// From the event to the last new connection on the node; `None` if it stayed in the pool.
+    pub(crate) left_after: Option<Duration>,
+    /// Whether it had new ones again before the event was over.
+    pub(crate) back: bool,
+    /// Whether what was open on the node went on.
+    pub(crate) kept: bool,
+    /// What the balancer said of the node, if that was anything else than before.
+    pub(crate) says: Option<String>,
+}
+
+pub(crate) struct Stage {
+    pub(crate) row: Row,
+    traffic: Prober,
+    balancer: Box<dyn Balancer>,
+    pub(crate) nodes: Nodes,
+    /// The node that was drained before an outage.
+    pub(crate) drained: Option<usize>,
+    /// What the balancer says of a node that serves.
+    usually: Option<String>,
+    /// What it said when the event began.
+    before: Option<String>,
+    /// What was seen while the node was watched: its last connection before it had none, and another word of the balancer's.
+    left: Option<Instant>,
+    says: Option<String>,
+}
+
+impl Stage {
+    pub(crate) fn set(row: Row) -> Self {
+        let nodes = row.nodes();
+        let balancer = (row.start)(&row, &nodes);
+        let traffic = nodes.site.as_client(|| traffic(nodes.site.frontend()));
+        let mut stage = Self {
+            row,
+            traffic,
+            balancer,
+            nodes,
+            drained: None,
+            usually: None,
+            before: None,
+            left: None,
+            says: None,
+        };
+        until_or(
+            || stage.traffic.probes().iter().any(|probe| matches!(probe.saw, Saw::Answer(..))).then_some(()),
+            || format!("{}: no request was served: {:?}", row.title(), stage.traffic.counts()),
+        );
+        stage.wait_for_traffic();
+        stage.usually = stage.balancer.says(&stage.nodes.site, stage.node());
+        stage
+    }
+
+    /// Plays it under traffic, with an answer that goes on, and undoes it. It happens so much later than it could: balancers ask at a
+    /// pace of their own, which is also that of being ready for an event.
+    pub(crate) fn play(&mut self, event: Event, later: Duration) -> Outcome {
+        self.wait_for_traffic();
+        let node = event.prepare(self);
+        let asked_of = self.drained.unwrap_or(node);
+        let (frontend, name) = (self.nodes.site.frontend(), NODES[node]);
+        let held = self.nodes.site.as_client(|| Held::on(name, frontend));
+        self.before = self.balancer.says(&self.nodes.site, asked_of);
+        (self.says, self.left) = (None, None);
+        std::thread::sleep(later);
+        let begun = Instant::now();
+        event.happen(node, self);
+        let back = self.left.is_some_and(|left| self.nodes.backends[node].since(left) > 0);
+        let left_after = self.left.map(|left| left.saturating_duration_since(begun));
+        let kept = held.works();
+        event.undo(node, self);
+        self.wait_for_traffic();
+        let failures = failures(&self.traffic, begun);
+        Outcome {
+            requests: served(&self.traffic, begun).values().sum::<u64>() + failures.len() as u64,
+            failures,
+            left_after,
+            back,
+            kept,
+            says: self.says.clone(),
+        }
+    }
+
+    /// The node that it happens to: the one with the traffic, where it is one.
+    pub(crate) fn node(&self) -> usize {
+        self.holder().unwrap_or(0)
+    }
+
+    pub(crate) fn holder(&self) -> Option<usize> {
+        self.balancer.holder(&self.nodes.site)
+    }
+
+    /// Waits until every node gets its share, or one all of it, and the balancer says nothing else.
+    fn wait_for_traffic(&self) {
+        let all = [0, 1, 2];
+        let holder = self.holder().map(|node| [node]);
+        let nodes = holder.as_ref().map_or(all.as_slice(), |holder| holder.as_slice());
+        let is_as_usual = |node: &usize| self.balancer.says(&self.nodes.site, *node) == self.usually;
+        if self.usually.is_some() {
+            until("the balancer to say as usual", || nodes.iter().all(is_as_usual).then_some(()));
+        }
+        self.nodes.wait_for_traffic_on(nodes);
+    }
+
+    /// The last connection of a node to which none goes by now.
+    fn last_before_none(&self, node: usize) -> Option<Instant> {
+        let last = self.nodes.backends[node].last()?;
+        let others = self.nodes.backends.iter().map(|backend| backend.since(last)).sum::<usize>();
+        let nowhere = last.elapsed() > QUIET && self.nobody_serves();
+        (others > ELSEWHERE || nowhere).then_some(last)
+    }
+
+    fn nobody_serves(&self) -> bool {
+        self.nodes.backends.iter().all(|backend| backend.last().is_none_or(|last| last.elapsed() > QUIET))
+    }
+
+    fn look(&mut self, node: usize) {
+        self.left = self.left.or_else(|| self.last_before_none(node));
+        let says = self.balancer.says(&self.nodes.site, self.drained.unwrap_or(node));
+        if says != self.before && says.is_some() {
+            self.says = says;
+        }
+    }
+
+    /// Watches a node for so long.
+    pub(crate) fn watch(&mut self, node: usize, time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.look(node);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Watches a node until it gets nothing new, or for so long.
+    pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
+        let begun = Instant::now();
+        self.left = None;
+        while begun.elapsed() < time && self.left.is_none() {
+            self.look(node);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    pub(crate) fn drain(&self, node: usize) {
+        let args = ["drain", NODES[node], "--ignore-daemonsets"];
+        self.nodes.site.on_router(|| self.nodes.cluster.kubectl(&args));
+    }
+
+    /// Ends the API server, and waits until every agent fails open.
+    pub(crate) fn stop_api(&self) {
+        let cluster = &self.nodes.cluster;
+        self.nodes.site.on_router(|| cluster.wait(cluster.sim.kill()));
+        self.each_agent(|agent| {
+            agent.wait_for("a stale answer", |reply| reply.status == 200 && reply.is_stale());
+        });
+    }
+
+    pub(crate) fn start_api(&self) {
+        let cluster = &self.nodes.cluster;
+        self.nodes.site.on_router(|| cluster.wait(cluster.sim.restart(false)).unwrap());
+    }
+
+    pub(crate) fn wait_ready(&self) {
+        self.each_agent(|agent| drop(agent.wait_ready()));
+    }
+
+    fn each_agent(&self, ask: impl Fn(&nodegate_testbed::Agent) + Sync) {
+        for index in 0..NODES.len() {
+            self.nodes.wait_agent(index, &ask);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The table of all rows and events: as it is printed, and as docs/load-balancers.md has it.
+
+use crate::balancer::{ROWS, Row};
+use crate::event::Event;
+use crate::picture;
+use crate::stage::Outcome;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::time::Duration;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers.md");
+const BEGIN: &str = "<!-- The table from here on is written by `make lb-test WRITE=1`. -->\n";
+const END: &str = "<!-- The end of the table. -->\n";
+
+/// What came of an event, once or several times.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    requests: u64,
+    failures: usize,
+    /// Each time, from the event to the last new connection; empty if the node stayed at least once.
+    left: Vec<Duration>,
+    back: bool,
+    kept: bool,
+    says: Option<String>,
+}
+
+impl Cell {
+    pub(crate) fn of(outcomes: &[Outcome]) -> Self {
+        let mut left: Vec<Duration> = outcomes.iter().filter_map(|outcome| outcome.left_after).collect();
+        if left.len() < outcomes.len() {
+            left.clear();
+        }
+        left.sort();
+        Self {
+            requests: outcomes.iter().map(|outcome| outcome.requests).sum(),
+            failures: outcomes.iter().map(|outcome| outcome.failures.len()).sum(),
+            left,
+            back: outcomes.iter().any(|outcome| outcome.back),
+            kept: outcomes.iter().all(|outcome| outcome.kept),
+            says: outcomes.iter().find_map(|outcome| outcome.says.clone()),
+        }
+    }
+
+    /// How long it took, from the shortest to the longest time.
+    pub(crate) fn left(&self) -> &[Duration] {
+        &self.left
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} · ", self.failures, self.requests)?;
+        match self.left.as_slice() {
+            [] => write!(f, "stays")?,
+            [only] => write!(f, "{:.2} s", only.as_secs_f64())?,
+            [first, .., last] => write!(f, "{:.2} to {:.2} s", first.as_secs_f64(), last.as_secs_f64())?,
+        }
+        let back = if self.back { ", back" } else { "" };
+        write!(f, "{back} · {}", if self.kept { "kept" } else { "cut" })?;
+        self.says.as_ref().map_or(Ok(()), |says| write!(f, " · {says}"))
+    }
+}
+
+/// By the number of the row.
+pub(crate) type Cells = BTreeMap<(usize, Event), Cell>;
+
+fn header() -> String {
+    let names = Event::ALL.map(Event::name).join(" | ");
+    format!("| balancer | {names} |\n|---|{}\n", "---|".repeat(Event::ALL.len()))
+}
+
+/// Whether a cell, as it is written, has all that is promised.
+fn is_whole(cell: &str, event: Event) -> bool {
+    let stays_wrongly = event.must_leave() && cell.contains(" · stays · ");
+    cell.starts_with("0 of ") && cell.contains(" · kept") && !stays_wrongly
+}
+
+/// What goes behind a cell that is worse, by the row's reason, and what that refers to.
+#[derive(Default)]
+struct Notes(Vec<&'static str>);
+
+impl Notes {
+    fn mark(&mut self, cell: &str, row: &Row, event: Event) -> String {
+        let Some(why) = row.reason(event).filter(|_| !is_whole(cell, event)) else { return String::new() };
+        let known = self.0.iter().position(|known| *known == why);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(why);
+            self.0.len() - 1
+        });
+        format!(" ({})", at + 1)
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (number, note) in (1..).zip(&self.0) {
+            let _ = write!(text, "\n({number}) {note}.\n");
+        }
+        text
+    }
+}
+
+pub(crate) fn render(cells: &Cells) -> String {
+    let (mut text, mut notes) = (header(), Notes::default());
+    for (number, row) in ROWS.iter().enumerate() {
+        let cell = |event: Event| {
+            let cell = cells.get(&(number, event)).map_or_else(|| "not played".to_owned(), Cell::to_string);
+            let mark = notes.mark(&cell, row, event);
+            cell + &mark
+        };
+        let _ = writeln!(text, "| {} | {} |", row.title(), Event::ALL.map(cell).join(" | "));
+    }
+    text + &notes.text()
+}
+
+fn documented(text: &str) -> (&str, &str, &str) {
+    let (before, rest) = text.split_once(BEGIN).expect("the document has the mark where the table begins");
+    let (table, after) = rest.split_once(END).expect("the document has the mark where the table ends");
+    (before, table.trim(), after)
+}
+
+pub(crate) fn write(cells: &Cells) {
+    let text = fs::read_to_string(DOCUMENT).unwrap();
+    let (before, _, after) = documented(&text);
+    fs::write(DOCUMENT, format!("{before}{BEGIN}\n{}\n{END}{after}", render(cells))).unwrap();
+    picture::write(cells);
+}
+
+/// A cell as it may be: failed of all, when, whether what was open went on, and the balancer's own word.
+fn is_right(cell: &str, row: &Row, event: Event) -> bool {
+    let mut parts = cell.split(" · ");
+    let (Some(requests), Some(left), Some(kept)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let Some((failed, all)) = requests.split_once(" of ") else { return false };
+    let counts = (failed.parse::<u64>(), all.parse::<u64>());
+    let left = left.trim_end_matches(", back");
+    let seconds = left.strip_suffix(" s").map(|left| left.split(" to ").all(|at| at.parse::<f64>().is_ok()));
+    matches!(counts, (Ok(failed), Ok(all)) if failed <= all && all > 0)
+        && (left == "stays" || seconds == Some(true))
+        && (kept.starts_with("kept") || kept.starts_with("cut"))
+        && (is_whole(cell, event) || row.reason(event).is_some())
+}
+
+/// The document's table has these rows and events, no cell that is worse than the row says it may be, and a picture.
+#[test]
+fn the_documented_table_is_a_whole_run() {
+    let text = fs::read_to_string(DOCUMENT).unwrap();
+    let (_, table, _) = documented(&text);
+    let body = table.strip_prefix(&header()).expect("its header is that of make lb-test");
+    let rows: Vec<&str> = body.lines().take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), ROWS.len(), "a row for each");
+    let mut notes = Notes::default();
+    for (line, row) in std::iter::zip(rows, ROWS) {
+        let cells = line.strip_prefix(&format!("| {} | ", row.title()));
+        let cells: Vec<&str> = cells.expect(line).trim_end_matches(" |").split(" | ").collect();
+        assert_eq!(cells.len(), Event::ALL.len(), "{line}");
+        for (cell, event) in std::iter::zip(cells, Event::ALL) {
+            assert!(is_right(cell, row, event), "{}, {}: {cell}", row.title(), event.name());
+            let mark = notes.mark(cell, row, event);
+            assert!(cell.ends_with(&mark), "{}, {}: {cell}", row.title(), event.name());
+        }
+    }
+    assert!(table.ends_with(notes.text().trim_end()), "its notes are those of the rows");
+    picture::assert_complete();
+}

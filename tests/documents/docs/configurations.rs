@@ -1,0 +1,107 @@
+//! Every block of configuration in the documents is a file that a test runs, or says that it was not tried and where it is from.
+//!
+//! - a block that stands, line by line, in a file of [`TRIED`]: those are what the tests run;
+//! - a kustomization, which is built here;
+//! - values of the chart, which `tests/documents/chart` renders;
+//! - ```` ```text tried-by: tests/… ````: a test that runs the same;
+//! - ```` ```text not-tried: https://… ````: the source, and the section says "not tried", which a reader sees.
+
+use super::pages::{self, Block, Page, read};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What tests run whole: tests/balancers, tests/documents/manifests and crates/haproxy-sync/tests see to that.
+const TRIED: [&str; 3] = ["docs/load-balancers", "examples/haproxy", "manifests"];
+
+/// Languages that only configurations have. Others are words of a program's own, or commands.
+const LANGUAGES: [&str; 5] = ["haproxy", "nginx", "apache", "caddyfile", "yaml"];
+
+/// A page with nothing but configurations in its blocks without a language.
+const COOKBOOK: &str = "docs/load-balancers.md";
+
+/// Where kustomizations take the manifests from.
+const PUBLISHED: &str = "https://github.com/nodegate/nodegate//";
+const RELEASE: &str = "?ref=v0.1.0";
+
+fn is_configuration(page: &Page, block: &Block) -> bool {
+    let of_chart = block.body.lines().any(|line| line.starts_with("settings:"));
+    let unnamed = block.language.is_empty() || block.language == "text";
+    (LANGUAGES.contains(&block.language.as_str()) && !of_chart) || (page.path == COOKBOOK && unnamed)
+}
+
+fn files(directory: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        match entry.path() {
+            path if path.is_dir() => files(&path, found),
+            path => found.extend(fs::read_to_string(path).map(|text| lines(&text))),
+        }
+    }
+}
+
+/// Without what depends on where a line stands.
+fn lines(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.fold("\n".to_owned(), |all, line| all + line + "\n")
+}
+
+/// The text of the section from its heading to this block.
+fn before(page: &Page, block: &Block) -> String {
+    let text = read(&page.path);
+    let lines: Vec<&str> = text.lines().take(block.line).collect();
+    let heading = lines.iter().rposition(|line| line.starts_with("## ")).unwrap_or_default();
+    lines[heading..].join(" ")
+}
+
+/// What is wrong with a block, if anything is.
+fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
+    let why = if let Some(source) = block.note.strip_prefix("not-tried:") {
+        let says = before(page, block).to_lowercase().contains("not tried");
+        match (source.trim().starts_with("https://"), says) {
+            (true, true) => None,
+            (true, false) => Some("its section does not say that it was not tried"),
+            (false, _) => Some("names no source"),
+        }
+    } else if let Some(test) = block.note.strip_prefix("tried-by:") {
+        let there = Path::new(pages::root()).join(test.trim()).is_file();
+        (!there).then_some("names a test that there is not")
+    } else if block.body.lines().any(|line| line.starts_with("resources:")) {
+        (!kustomize(&block.body)).then_some("is refused by kubectl kustomize")
+    } else {
+        let shown = lines(&block.body);
+        let stands = tried.iter().any(|file| file.contains(&shown));
+        (!stands)
+            .then_some("stands in no file that is tried, and does not say by what test or from where it is")
+    };
+    why.map(|why| format!("{}:{}: this block {why}", page.path, block.line))
+}
+
+/// Whether it can be built, with this repository in place of the published one.
+fn kustomize(text: &str) -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    let up = "../".repeat(directory.path().components().count() - 1);
+    let here = format!("{up}{}/", pages::root().trim_start_matches('/'));
+    let text = text.replace(PUBLISHED, &here).replace(RELEASE, "");
+    fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
+    let built =
+        Command::new("kubectl").arg("kustomize").arg(directory.path()).output().expect("kubectl runs");
+    println!("{}", String::from_utf8_lossy(&built.stderr));
+    built.status.success()
+}
+
+#[test]
+fn every_configuration_is_tried_or_says_that_it_is_not() {
+    let mut tried = Vec::new();
+    for directory in TRIED {
+        files(&Path::new(pages::root()).join(directory), &mut tried);
+    }
+    let pages = pages::all();
+    let blocks = pages.iter().flat_map(|page| page.blocks.iter().map(move |block| (page, block)));
+    let (mut found, mut mistakes) = (0, Vec::new());
+    for (page, block) in blocks.filter(|(page, block)| is_configuration(page, block)) {
+        found += 1;
+        mistakes.extend(wrong(page, block, &tried));
+    }
+    assert!(found > 20, "only {found} were found");
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
