@@ -67,8 +67,16 @@ fn names_stay_where_they_belong() {
         let request = format!("GET /health HTTP/1.0\r\n{header}: {MARK}\t${{jndi:ldap://x}}\r\n\r\n");
         assert!(ask_on(connect(scene.address()), request).starts_with("HTTP/1.0 200 "), "{header}");
     }
-    for place in ["/metrics", "/status.json", "/"] {
-        assert!(!get(&scene, place).body.contains(MARK), "{place}");
+    assert!(!get(&scene, "/metrics").body.contains(MARK), "no label for somebody who asks once");
+    // Who asks what is shown, and nothing of it can be anything but text.
+    let status: serde_json::Value = serde_json::from_str(&get(&scene, "/status.json").body).unwrap();
+    let questions =
+        status["probers"].as_array().unwrap().iter().map(|prober| prober["question"].as_str().unwrap());
+    let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.~/:,?=&% ".contains(&c);
+    assert!(questions.clone().any(|question| question.contains(MARK)));
+    for question in questions {
+        assert!(question.bytes().all(plain), "{question}");
+        assert!(question.chars().filter(|c| "?& ".contains(*c)).count() <= 2, "{question}");
     }
     assert!(!scene.agent.log_text().contains(MARK), "{}", scene.agent.log_text());
     scene.look();

@@ -1,6 +1,7 @@
 //! The real `kubectl drain`, which knows how pods are evicted.
 
-use super::{Stopped, signals};
+use super::signals;
+use super::stopped::Stopped;
 use crate::args::DrainArgs;
 use crate::console::harmless;
 use std::process::Stdio;

@@ -3,6 +3,7 @@
 mod kubectl;
 mod preflight;
 mod signals;
+mod stopped;
 
 use crate::agents::Agents;
 use crate::args::DrainArgs;
@@ -12,25 +13,7 @@ use crate::wait::{Steps, Wait, existing};
 use kubectl::Kubectl;
 use nodegate_readiness::probers::{Ended, RISE};
 use std::cell::Cell;
-
-/// Why a drain ended before its end.
-pub(super) struct Stopped {
-    /// 1 or 3, as [`Ended`] has them.
-    code: u8,
-    why: String,
-}
-
-impl Stopped {
-    /// It was refused, took too long, was broken off or did not work.
-    fn failed(why: impl Into<String>) -> Self {
-        Self { code: Ended::TimedOut.exit_code(), why: why.into() }
-    }
-
-    /// It can't be known whether the balancers are told.
-    fn not_known(why: impl Into<String>) -> Self {
-        Self { code: Ended::NotKnown.exit_code(), why: why.into() }
-    }
-}
+use stopped::Stopped;
 
 /// What has been done to the node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Whether a node may be taken out at all: looked at before anything is done to it.
 
-use super::Stopped;
+use super::stopped::Stopped;
 use crate::agents::{Agents, Answer};
 use crate::args::DrainArgs;
 use crate::cluster::Node;

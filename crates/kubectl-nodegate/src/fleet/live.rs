@@ -1,8 +1,9 @@
 //! The fleet for as long as somebody looks: on a terminal the table, kept up to date; elsewhere a line for each change.
 
+use super::json;
+use super::look::{exit_code, look, nodes, wall};
 use super::row::Row;
 use super::table::{self, Style};
-use super::{json, look, nodes, wall};
 use crate::agents::Agents;
 use crate::args::{FleetArgs, Output};
 use crate::cluster::Node;
@@ -49,12 +50,12 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
         let changed = changes(&rows, &mut said, args.output);
         let lines = if on_screen || (first && args.output != Output::Json) { String::new() } else { changed };
         if !Console::write(&format!("{text}{lines}")) {
-            return Ok(super::exit_code(&rows));
+            return Ok(exit_code(&rows));
         }
         first = false;
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(super::exit_code(&rows)),
+            _ = tokio::signal::ctrl_c() => return Ok(exit_code(&rows)),
         }
     }
 }

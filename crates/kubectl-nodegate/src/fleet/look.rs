@@ -1,0 +1,39 @@
+//! One look at the fleet: which nodes, what their agents say, and what follows from that.
+
+use super::row::Row;
+use crate::agents::Agents;
+use crate::args::FleetArgs;
+use crate::cluster::Node;
+use futures::StreamExt;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The nodes that are asked for.
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Node>, String> {
+    let nodes = if args.nodes.is_empty() {
+        agents.cluster().nodes(args.selector.as_deref()).await
+    } else {
+        agents.cluster().named(&args.nodes).await
+    };
+    nodes.map_err(|error| error.to_string())
+}
+
+/// Asks all agents, and sorts what they say.
+pub(crate) async fn look(agents: &Agents, nodes: &[Node]) -> Vec<Row> {
+    let mut answers = Box::pin(agents.ask_all(nodes));
+    let mut rows = Vec::with_capacity(nodes.len());
+    while let Some((node, said)) = answers.next().await {
+        rows.push(Row::new(node, said, wall()));
+    }
+    rows.sort_by(Row::by_need);
+    rows
+}
+
+/// Since 1970; a clock before that makes flips look young, and nothing depends on it.
+pub(super) fn wall() -> Duration {
+    nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The worst of all.
+pub(super) fn exit_code(rows: &[Row]) -> u8 {
+    rows.iter().map(Row::exit_code).max().unwrap_or_default()
+}
