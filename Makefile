@@ -9,7 +9,7 @@ help: ## What can be made
 
 demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API; flips and drains live (ARGS=--tour plays a script, ARGS=--haproxy installs a HAProxy)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
-	@cargo build --bin nodegate --example demo
+	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
 test: root tools wheels lint unit ## Everything that CI runs; installs what is missing

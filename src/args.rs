@@ -267,10 +267,10 @@ has asked once more: who asks again has digested the answer before. All who go o
 silent until they are gone, ten of their intervals and half a minute later.",
     after_long_help = "\
 WHAT CAN'T BE KNOWN
-  An agent that has just started does not know yet who asks: for 90 s nothing is known. So it is while the cache is stale, and
-  where nobody asks. Several balancers behind one address look like one that asks more often, unless they name themselves
-  (HAProxy: http-check send-state, agent-send); --interval says how often each of them asks. Whether sessions are left is
-  known where --traffic-port is set.
+  An agent that has just started does not know yet who asks: for 90 s nothing is known. So it is while
+  the cache is stale, and where nobody asks. Several balancers behind one address look like one that
+  asks more often, unless they name themselves (HAProxy: http-check send-state, agent-send); --interval
+  says how often each of them asks. Whether sessions are left is known where --traffic-port is set.
 
 THE AGENT ON THIS MACHINE
   is found as nodegate status finds it; in its Pod: kubectl -n nodegate exec <pod> -- /nodegate wait

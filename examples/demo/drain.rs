@@ -6,6 +6,7 @@ use crate::pods::Pods;
 use crate::probe;
 use crate::screen::Screen;
 use crate::traffic::{Counts, Tally};
+use nodegate_readiness::Verdict as Said;
 use nodegate_readiness::status::Status;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -87,6 +88,10 @@ impl View {
         let Some(status) = answer.and_then(|(_, body)| serde_json::from_slice::<Status>(&body).ok()) else {
             return;
         };
+        if status.verdict == Some(Said::Ready) {
+            // It is over, and has not been noticed here yet.
+            return;
+        }
         let (told, of) = status.told_of();
         if of > 0 && shown.told != Some((told, of)) {
             let all = if status.drain.as_ref().and_then(|drain| drain.told) == Some(true) {

@@ -48,14 +48,16 @@ impl Fleet {
         nodes: &[DemoNode],
         cluster: &Cluster,
         screen: &Screen,
-        args: &[&str],
+        args: &[String],
     ) -> io::Result<Self> {
         let launcher = Launcher::find()?;
         let orders = watch::Sender::new(Order::Run);
         let mut fleet =
             Self { agents: Vec::new(), orders, processes: JoinSet::new(), probes: JoinSet::new() };
         for &node in nodes {
-            let agent = launcher.start(node, &cluster.agent_kubeconfig(), args)?;
+            let traffic = format!("--traffic-port={}", node.ingress_port);
+            let args: Vec<&str> = args.iter().map(String::as_str).chain([traffic.as_str()]).collect();
+            let agent = launcher.start(node, &cluster.agent_kubeconfig(), &args)?;
             fleet.processes.spawn(agent.run(fleet.orders.subscribe()));
             let flips = Flips::new(node.name, cluster.changes.clone(), screen.clone());
             fleet.agents.push(ObservedAgent { node, seen: flips.subscribe() });

@@ -15,6 +15,8 @@ use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
+/// What its last part begins with.
+const LAST_RESORT: &str = "# When no node is Ready";
 const PORT: u16 = 8080;
 /// Starting takes a few milliseconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -52,9 +54,11 @@ pub(crate) fn is_installed() -> bool {
 
 /// The documented configuration with the demo's addresses. Both ask from an address and with a name of their own.
 fn configuration(name: &str, address: Ipv4Addr, nodes: &[DemoNode], dir: &Path) -> String {
-    let kept = DOCUMENTED.lines().filter(|line| {
+    // Of three nodes one is out here, so there is no pool of last resort, which is what comes last.
+    let pool = DOCUMENTED.split(LAST_RESORT).next().unwrap_or_default();
+    let kept = pool.lines().filter(|line| {
         // Nothing is reloaded here.
-        !["#", "server ", "server-state-file", "load-server-state-from-file"]
+        !["#", "server ", "server-state-file", "load-server-state-from-file", "use_backend"]
             .iter()
             .any(|word| line.trim_start().starts_with(word))
     });

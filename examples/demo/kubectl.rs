@@ -1,13 +1,14 @@
 //! The real kubectl.
 
+use crate::agent::Launcher;
 use crate::cluster::Cluster;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A call takes a fraction of a second; on a loaded machine, some.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A call takes a fraction of a second; on a loaded machine, some. A drain waits for balancers and pods.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What to do without it.
 pub(crate) const INSTALL: &str = "install it with `apt-get install kubernetes-client` or as \
@@ -31,6 +32,10 @@ impl Kubectl {
         // Its cache of what the API offers is kept by address, and this address is another cluster's tomorrow.
         let cache = cluster.dir().join("kubectl-cache");
         let mut command = Command::new("kubectl");
+        if let Some(plugins) = Launcher::find().ok().and_then(|launcher| launcher.directory()) {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", plugins.display()));
+        }
         output(command.args(args).env("KUBECONFIG", cluster.kubeconfig()).env("KUBECACHEDIR", cache)).await
     }
 }

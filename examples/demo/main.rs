@@ -117,14 +117,21 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pods = Pods::new(network, screen.clone());
     let cluster = Cluster::start(&nodes, pods.program(), args.tour).await?;
     guide::show(&screen, &cluster, network, args.tour, with_haproxy).await;
-    let mut fleet = Fleet::start(&nodes, &cluster, &screen, agent_args(args.tour))?;
+    let mut fleet = Fleet::start(&nodes, &cluster, &screen, &agent_args(network, args.tour))?;
     let agents = fleet.agents.clone();
     let mut balancer =
         if with_haproxy { Some(Balancer::start(network, cluster.dir(), &screen).await?) } else { None };
     let tally = balancer.as_ref().map(Balancer::tally);
     let rebalanced = tokio::spawn(rebalance::run(cluster.sim.clone(), nodes)).abort_handle();
     let drains = Drains::follow(&agents, &pods, tally.as_ref(), &screen);
-    let tour = kubectl.map(|kubectl| Tour { kubectl, cluster: &cluster, agents: &agents, screen: &screen });
+    let tour = kubectl.map(|kubectl| Tour {
+        kubectl,
+        cluster: &cluster,
+        agents: &agents,
+        pods: &pods,
+        tally: tally.as_ref(),
+        screen: &screen,
+    });
     let mut ended = tokio::select! {
         () = signals.next() => Ended::Asked,
         () = screen.closed() => Ended::Asked,
@@ -174,7 +181,12 @@ async fn play(tour: Option<Tour<'_>>) -> bool {
     }
 }
 
-/// What all agents are told.
-fn agent_args(tour: bool) -> &'static [&'static str] {
-    if tour { tour::AGENT_ARGS } else { &[] }
+/// What all agents are told. The balancers are named, because the demo itself asks, too.
+fn agent_args(network: Network, tour: bool) -> Vec<String> {
+    let balancers = network.balancers().map(|address| address.to_string()).join(",");
+    let mut args = vec![format!("--balancers={balancers}")];
+    if tour {
+        args.extend(tour::AGENT_ARGS.iter().map(|&arg| arg.to_owned()));
+    }
+    args
 }

@@ -4,11 +4,14 @@ use crate::answer::{Answer, Verdict};
 use crate::cluster::Cluster;
 use crate::fleet::ObservedAgent;
 use crate::kubectl::Kubectl;
+use crate::pods::Pods;
 use crate::probe;
 use crate::screen::Screen;
 use crate::step::{GENEROUS, Step};
+use crate::traffic::Tally;
 use nodegate_readiness::status::Status;
 use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 /// What the tour's agents are started with.
 pub(crate) const AGENT_ARGS: &[&str] = &["--stale-after", "5s"];
@@ -16,6 +19,8 @@ pub(crate) const AGENT_ARGS: &[&str] = &["--stale-after", "5s"];
 const STALE_BOUND: Duration = Duration::from_secs(5 + 1 + 1);
 /// A connection whose packets vanish is replaced within 6 s; one more for a loaded machine.
 const VANISHED_BOUND: Duration = Duration::from_secs(6 + 1);
+/// An agent listens for 90 s before it says who asks; the tour's other steps take one minute of these.
+const LISTENED_WITHIN: Duration = Duration::from_mins(3);
 /// How often the API server was asked anew for the node.
 const RESTARTS: &str = "nodegate_watch_restarts_total{resource=\"nodes\"";
 
@@ -23,6 +28,9 @@ pub(crate) struct Tour<'a> {
     pub(crate) kubectl: Kubectl,
     pub(crate) cluster: &'a Cluster,
     pub(crate) agents: &'a [ObservedAgent],
+    pub(crate) pods: &'a Pods,
+    /// What comes of the requests, if there are balancers.
+    pub(crate) tally: Option<&'a Tally>,
     pub(crate) screen: &'a Screen,
 }
 
@@ -32,13 +40,16 @@ impl<'a> Tour<'a> {
         let began = Instant::now();
         // The vanished packets come before the outage: an agent that was without an API server moments ago waits for
         // longer between two attempts than the bound on the former allows.
-        let steps = [
+        let mut steps = vec![
             self.all_ready().await,
             self.cordon().await,
             self.not_ready().await,
             self.packets_vanish().await,
             self.api_server_dies().await,
         ];
+        if let Some(tally) = self.tally {
+            steps.push(self.drain(tally).await);
+        }
         self.screen.line("");
         for (title, passed) in &steps {
             self.screen.line(format!("{} {title}", self.screen.mark(*passed)));
@@ -49,8 +60,13 @@ impl<'a> Tour<'a> {
         good == steps.len()
     }
 
+    fn step(&self, number: usize, title: &str) -> Step<'a> {
+        let of = if self.tally.is_some() { 6 } else { 5 };
+        Step::begin(self.screen, &format!("{number}/{of} {title}"))
+    }
+
     async fn all_ready(&self) -> (String, bool) {
-        let mut step = Step::begin(self.screen, "1/5 All nodes are ready");
+        let mut step = self.step(1, "All nodes are ready");
         step.does("starts the agents");
         let expected = step.expects("all three Ready", 200, GENEROUS);
         step.sees(expected, &self.all(), is_ready).await;
@@ -58,7 +74,7 @@ impl<'a> Tour<'a> {
     }
 
     async fn cordon(&self) -> (String, bool) {
-        let mut step = Step::begin(self.screen, "2/5 A node is cordoned");
+        let mut step = self.step(2, "A node is cordoned");
         step.does("kubectl cordon worker-1");
         let expected = step.expects("worker-1 Draining (Unschedulable)", 503, GENEROUS);
         step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
@@ -75,7 +91,7 @@ impl<'a> Tour<'a> {
     }
 
     async fn not_ready(&self) -> (String, bool) {
-        let mut step = Step::begin(self.screen, "3/5 A kubelet says that its node is not ready");
+        let mut step = self.step(3, "A kubelet says that its node is not ready");
         step.does("sets worker-2's condition to Ready=False, KubeletNotReady");
         let expected = step.expects("worker-2 NotReady (KubeletNotReady)", 503, GENEROUS);
         self.cluster.sim.set_ready("worker-2", "False", "KubeletNotReady");
@@ -89,7 +105,7 @@ impl<'a> Tour<'a> {
     }
 
     async fn packets_vanish(&self) -> (String, bool) {
-        let mut step = Step::begin(self.screen, "4/5 The packets of open connections vanish");
+        let mut step = self.step(4, "The packets of open connections vanish");
         let before = self.restarts().await;
         step.does(
             "drops every packet of the open connections, as a firewall that forgot them; new ones work",
@@ -108,8 +124,7 @@ impl<'a> Tour<'a> {
     }
 
     async fn api_server_dies(&self) -> (String, bool) {
-        let mut step =
-            Step::begin(self.screen, "5/5 The API server dies while a node is drained, and comes back");
+        let mut step = self.step(5, "The API server dies while a node is drained, and comes back");
         step.does("kubectl cordon worker-1");
         let expected = step.expects("worker-1 Draining (Unschedulable)", 503, GENEROUS);
         step.done(self.kubectl.run(self.cluster, &["cordon", "worker-1"]).await);
@@ -137,14 +152,46 @@ impl<'a> Tour<'a> {
         step.end().await
     }
 
+    /// Told, evicted, and nothing lost.
+    async fn drain(&self, tally: &Tally) -> (String, bool) {
+        let mut step =
+            self.step(6, "A node is drained when every balancer has been told, and no request is lost");
+        step.does("kubectl uncordon worker-2, whose cordon nobody saw");
+        step.done(self.kubectl.run(self.cluster, &["uncordon", "worker-2"]).await);
+        step.does("waits until the agents have listened for 90 s: then they know who asks");
+        let known = timeout(LISTENED_WITHIN, self.known("worker-1")).await.is_ok();
+        step.saw(known, "worker-1's agent knows both balancers");
+        let before = tally.read().lost;
+        step.does("kubectl nodegate drain worker-1");
+        step.done(self.kubectl.run(self.cluster, &["nodegate", "drain", "worker-1"]).await);
+        let left = self.pods.count("worker-1");
+        step.saw(left == 0, &format!("{left} pods take requests on worker-1"));
+        step.does("kubectl nodegate uncordon worker-1");
+        step.done(self.kubectl.run(self.cluster, &["nodegate", "uncordon", "worker-1"]).await);
+        let lost = tally.read().lost - before;
+        step.saw(lost == 0, &format!("{lost} requests lost"));
+        step.end().await
+    }
+
+    /// Waits until a drain could know whether all have been told.
+    async fn known(&self, name: &str) {
+        while !self.status(name).await.is_some_and(|status| {
+            status.drain.as_ref().is_some_and(|drain| drain.not_known.is_none()) && status.told_of().1 == 2
+        }) {
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn status(&self, name: &str) -> Option<Status> {
+        let agent = self.agents.iter().find(|agent| agent.node.name == name)?;
+        let (_, body) = probe::get(agent.node, "/status.json").await.ok()?;
+        serde_json::from_slice(&body).ok()
+    }
+
     /// The drained node is back in the pool, and its agent does not hide that it may have no business there.
     async fn guesses(&self, step: &mut Step<'_>) {
-        for agent in self.agents_of("worker-1") {
-            let status = probe::get(agent.node, "/status.json").await.ok();
-            let status = status.and_then(|(_, body)| serde_json::from_slice::<Status>(&body).ok());
-            let doubt = status.and_then(|status| status.doubt()).unwrap_or_default();
-            step.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
-        }
+        let doubt = self.status("worker-1").await.and_then(|status| status.doubt()).unwrap_or_default();
+        step.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
     }
 
     fn all(&self) -> Vec<&'a ObservedAgent> {

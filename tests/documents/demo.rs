@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 
 #[test]
 fn the_tour_shows_what_it_should() {
-    let output = demo(Loopback::new(), free_row()).args(["--tour", "--no-haproxy"]).output().unwrap();
+    let output = demo(Loopback::new(), free_row()).args(["--tour", "--haproxy"]).output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
     for seen in [
@@ -24,7 +24,13 @@ fn the_tour_shows_what_it_should() {
         "✓ worker-3 fresh again, /health 200, after",
         "✓ worker-1 Draining again, /health 503, after",
         "✓ worker-2 Draining: the cordon was not missed, /health 503, after",
-        "5 of 5 steps showed what they should",
+        "✓ worker-1's agent knows both balancers",
+        "told 2/2 balancers: all of them",
+        "no session is left",
+        "✓ 0 pods take requests on worker-1",
+        "✓ 0 requests lost",
+        "6 of 6 steps showed what they should",
+        "requests through HAProxy, 0 lost",
     ] {
         assert!(text.contains(seen), "no {seen:?} in\n{text}");
     }

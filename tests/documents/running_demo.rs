@@ -2,12 +2,16 @@
 
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports::{self, Loopback};
+use nodegate_testbed::waiting::DEADLINE;
 use nodegate_testbed::{process, programs, until};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Instant;
 
 /// The example, built by `cargo test` beside the agent. Each test has a network and ports of its own, as has a real demo.
 pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
@@ -21,7 +25,7 @@ pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
 pub(crate) struct Running {
     pub(crate) kubeconfig: PathBuf,
     child: Child,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
     network: Loopback,
     ingress_port: u16,
 }
@@ -31,7 +35,9 @@ impl Running {
         let (network, ingress_port) = (Loopback::new(), ports::free_row());
         let mut child = demo(network, ingress_port).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut demo = Self { kubeconfig: PathBuf::new(), child, output, network, ingress_port };
+        let (said, lines) = channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        let mut demo = Self { kubeconfig: PathBuf::new(), child, lines, network, ingress_port };
         let mut ready = 0;
         while ready < 3 {
             let line = demo.line();
@@ -44,9 +50,10 @@ impl Running {
     }
 
     fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert!(self.output.read_line(&mut line).unwrap() > 0, "the demo ended: {:?}", self.child.wait());
-        line
+        let line = self.lines.recv_timeout(DEADLINE);
+        line.unwrap_or_else(|error| {
+            panic!("the demo says nothing more: {error}, {:?}", self.child.try_wait())
+        })
     }
 
     fn dir(&self) -> &Path {
@@ -74,17 +81,19 @@ impl Running {
         process::signal(self.child.id(), name);
     }
 
-    /// Reads lines until one contains this.
+    /// Reads lines until one contains this. A demo goes on talking, so its lines have an end, too.
     pub(crate) fn wait_for(&mut self, needle: &str) {
-        while !self.line().contains(needle) {}
+        let begun = Instant::now();
+        while !self.line().contains(needle) {
+            assert!(begun.elapsed() < DEADLINE, "the demo does not say {needle:?}");
+        }
     }
 
     /// Waits for its end: how it ended, and what it still said.
     pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         let status = until("the demo to end", || self.child.try_wait().unwrap());
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        (status, rest)
+        let rest: Vec<String> = self.lines.iter().collect();
+        (status, rest.join("\n"))
     }
 
     pub(crate) fn assert_nothing_left(&self) {
@@ -117,8 +126,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.signal("TERM");
-            // It would wait for somebody to read what it says.
-            let _ = self.output.read_to_string(&mut String::new());
             let _ = self.child.wait();
         }
     }

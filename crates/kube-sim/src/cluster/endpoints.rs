@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::list;
 use super::pods::{has_ended, is_ending, is_ready, node_of};
-use super::workloads::list;
 use crate::store::object::{Key, Obj, uuid};
 use crate::store::resource::by_plural;
 use crate::store::selector::labels_match;

@@ -7,3 +7,13 @@ pub(crate) mod node;
 pub(crate) mod node_controller;
 pub(crate) mod pods;
 pub(crate) mod workloads;
+
+use crate::store::Store;
+use crate::store::object::Obj;
+use crate::store::resource::by_plural;
+use crate::store::selector::Selector;
+
+/// All objects of a resource.
+fn list(store: &Store, plural: &str) -> Vec<Obj> {
+    store.list(by_plural(plural), None, &Selector::default()).1
+}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::pods::{has_ended, is_ending, make, node_of};
-use super::{endpoints, node};
+use super::{endpoints, list, node};
 use crate::store::object::{Key, Obj, child_mut};
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
@@ -44,10 +44,6 @@ async fn next_change(feeds: &mut [Receiver<Feed>]) -> bool {
     let goes_on = |feed: Option<Feed>| matches!(feed, Some(Feed::Change(_)));
     let mut rest = feeds.iter_mut().flat_map(|feed| std::iter::from_fn(|| feed.try_recv().ok()));
     rest.all(|feed| goes_on(Some(feed))) && goes_on(next)
-}
-
-pub(super) fn list(store: &Store, plural: &str) -> Vec<Obj> {
-    store.list(by_plural(plural), None, &Selector::default()).1
 }
 
 /// Whether this object controls the pod.

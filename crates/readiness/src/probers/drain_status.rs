@@ -3,7 +3,7 @@
 use super::AGENT_CHECK;
 use super::asked::Standing;
 use super::record::{ProberRecord, millis};
-use super::told::{Demands, Told, Turn, told};
+use super::told::{Demands, Told, Turn, WaitingFor, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -40,17 +40,6 @@ pub struct DrainStatus {
     /// The connections to `--traffic-port`; absent without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-}
-
-/// A prober that has not been told yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingFor {
-    /// Who.
-    pub prober: String,
-    /// What it asks.
-    pub question: String,
-    /// What it still lacks, in words.
-    pub why: String,
 }
 
 /// Connections of clients to this host's own sockets.

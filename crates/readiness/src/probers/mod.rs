@@ -13,10 +13,10 @@ mod told;
 mod waiting;
 
 pub use asked::{Asked, Given, Standing};
-pub use drain_status::{DrainStatus, Traffic, WaitingFor};
+pub use drain_status::{DrainStatus, Traffic};
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
-pub use told::{Demands, Told, Turn, Unknown, told};
+pub use told::{Demands, Told, Turn, Unknown, WaitingFor, told};
 pub use waiting::{Ended, Goal, Progress, Waiting};
 
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Whether all who go on asking have been told.
 
 use super::asked::{Standing, takes_out};
-use super::drain_status::WaitingFor;
 use super::record::{ProberRecord, millis};
 use super::{FALL, MOST_BETWEEN, RISE};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -226,6 +226,17 @@ fn not_turned(status: &Status) -> String {
         Some(Verdict::Ready) => "the node is Ready: nothing takes it out yet".to_owned(),
         _ => format!("the node is {verdict}: {}", status.why()),
     }
+}
+
+/// A prober that has not been told yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingFor {
+    /// Who.
+    pub prober: String,
+    /// What it asks.
+    pub question: String,
+    /// What it still lacks, in words.
+    pub why: String,
 }
 
 impl WaitingFor {

@@ -2,9 +2,9 @@
 //! status and the time since it began, and shows what comes back.
 
 use super::asked::Standing;
-use super::drain_status::{WaitingFor, is_free};
+use super::drain_status::is_free;
 use super::record::ProberRecord;
-use super::told::{Demands, Told, Turn, Unknown, told};
+use super::told::{Demands, Told, Turn, Unknown, WaitingFor, told};
 use crate::age::Age;
 use crate::status::Status;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::app::App;
 use crate::probers::{Asks, Question};
-use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Uri};
 use nodegate_readiness::probers::Given;
 use nodegate_readiness::{Moment, Verdict};
 use std::net::IpAddr;
@@ -24,6 +24,11 @@ impl Asker {
     pub(super) fn new(peer: Option<IpAddr>, headers: &mut HeaderMap) -> Self {
         Self { peer, server_state: headers.remove(&SERVER_STATE) }
     }
+}
+
+/// What a request for the verdict asks.
+pub(super) fn asks(uri: &Uri) -> Asks<'_> {
+    Asks::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }
 
 impl App {

@@ -1,10 +1,9 @@
 //! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
 
 use super::app::{App, MAX_WAITING};
-use super::asker::Asker;
+use super::asker::{Asker, asks};
 use super::respond::ResponseFuture;
 use super::response_head::{Format, ResponseHead};
-use crate::probers::Asks;
 use crate::route::Route;
 use bytes::Bytes;
 use futures::future::Either;
@@ -88,9 +87,4 @@ impl App {
             None => head.text(status, "Down"),
         }
     }
-}
-
-/// What a request for the verdict asks.
-pub(super) fn asks(uri: &Uri) -> Asks<'_> {
-    Asks::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }

@@ -1,8 +1,7 @@
 //! From request to response.
 
 use super::app::App;
-use super::asker::Asker;
-use super::health::asks;
+use super::asker::{Asker, asks};
 use super::response_head::{Format, ResponseHead};
 use crate::page;
 use crate::route::Route;
