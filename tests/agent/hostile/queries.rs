@@ -78,6 +78,14 @@ fn names_stay_where_they_belong() {
         assert!(question.bytes().all(plain), "{question}");
         assert!(question.chars().filter(|c| "?& ".contains(*c)).count() <= 2, "{question}");
     }
+    let mut rest = status.clone();
+    rest["probers"] = serde_json::Value::Null;
+    assert!(!rest.to_string().contains(MARK), "{rest}");
+    let page = get(&scene, "/").body;
+    for shown in page.split(MARK).skip(1) {
+        let shown = shown.split('<').next().unwrap();
+        assert!(shown.bytes().all(|c| plain(c) || c == b';'), "{shown}");
+    }
     assert!(!scene.agent.log_text().contains(MARK), "{}", scene.agent.log_text());
     scene.look();
     scene.end();
