@@ -21,7 +21,7 @@ pub(crate) struct Instructions {
 /// Counts for those whose program does not mind to be slowed down fifty times.
 pub(crate) fn count(cluster: &Cluster, programs: Programs<'_>, probes: u32) -> Vec<Instructions> {
     let mut counted = Vec::new();
-    for kind in [Kind::Nodegate, Kind::Before, Kind::Nginx, Kind::Haproxy] {
+    for kind in [Kind::Nodegate, Kind::Unnoted, Kind::Before, Kind::Nginx, Kind::Haproxy] {
         if Kind::of(programs).any(|one| one == kind)
             && let Err(error) = count_one(kind, cluster, programs, probes, &mut counted)
         {

@@ -19,6 +19,8 @@ pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Nodegate,
+    /// With nobody whose questions count, so that nothing is noted of who was told what.
+    Unnoted,
     /// Another build of it: `--before`.
     Before,
     Floor,
@@ -42,8 +44,9 @@ pub(crate) struct Programs<'a> {
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Nodegate,
+        Self::Unnoted,
         Self::Before,
         Self::Floor,
         Self::KeptFloor,
@@ -67,6 +70,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodegate => "nodegate",
+            Self::Unnoted => "nodegate, nobody noted",
             Self::Before => "nodegate before",
             Self::Floor => "bare loop",
             Self::KeptFloor => "bare epoll loop",
@@ -133,6 +137,11 @@ impl Peer {
         let dir = cluster.dir.path();
         let command = match kind {
             Kind::Nodegate => agent(programs.nodegate, cluster, port),
+            Kind::Unnoted => {
+                let mut command = agent(programs.nodegate, cluster, port);
+                command.env("NODEGATE_BALANCERS", NOBODY);
+                command
+            }
             Kind::Before => agent(programs.before.unwrap_or(programs.nodegate), cluster, port),
             Kind::Floor => own("floor", port)?,
             Kind::KeptFloor => own("kept-floor", port)?,
@@ -207,6 +216,9 @@ impl Drop for Peer {
         let _ = self.child.wait();
     }
 }
+
+/// RFC 5737: an address that is for documents alone.
+const NOBODY: &str = "192.0.2.1/32";
 
 fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
     let mut command = pinning::on_server_core(nodegate);
