@@ -99,7 +99,7 @@ scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what
 	  cargo test --quiet --locked --test endurance -- --ignored --exact scale::scale --nocapture
 
 bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (ten minutes; ARGS=--quick: one)
-	@hack/install-tools nginx haproxy strace taskset
+	@hack/install-tools nginx haproxy caddy strace taskset valgrind
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
 	@built="$${CARGO_TARGET_DIR:-target}/release"; exec "$$built/side-by-side" --nodegate "$$built/nodegate" $(ARGS)

@@ -40,7 +40,8 @@ pub(crate) fn compare(results: &Results) -> Vec<Budget> {
     for way in Way::ALL.into_iter().filter(|way| way.rate.is_none()) {
         let bars: &[(Kind, f64)] = match way.connections {
             Connections::New => &[(Kind::Nginx, 0.8), (Kind::Floor, 1.3)],
-            Connections::Kept => &[(Kind::Nginx, 0.9)],
+            Connections::NewWithState => &[(Kind::Nginx, 0.8)],
+            Connections::Kept => &[(Kind::Nginx, 0.95)],
         };
         for (kind, bar) in bars {
             let what = format!("server CPU, {}, against {}", way.name(), kind.name());

@@ -13,8 +13,25 @@ use std::time::{Duration, Instant};
 pub(crate) enum Connections {
     /// A connection each.
     New,
+    /// A connection each, and in each head what `HAProxy` says of its server (`http-check send-state`): never the same.
+    NewWithState,
     /// All of a client's on one connection.
     Kept,
+}
+
+impl Connections {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::New => "new connection",
+            Self::NewWithState => "new connection, send-state",
+            Self::Kept => "kept connection",
+        }
+    }
+
+    /// Whether each probe has a connection of its own.
+    pub(crate) fn are_new(self) -> bool {
+        self != Self::Kept
+    }
 }
 
 /// What to send, and how.
@@ -110,12 +127,15 @@ pub(crate) struct Prober {
     address: SocketAddr,
     connections: Connections,
     kept: Option<TcpStream>,
+    head: Vec<u8>,
+    asked: u64,
     answer: Vec<u8>,
 }
 
 impl Prober {
     pub(crate) fn new(address: SocketAddr, connections: Connections) -> Self {
-        Self { address, connections, kept: None, answer: Vec::with_capacity(4096) }
+        let (head, answer) = (Vec::with_capacity(256), Vec::with_capacity(4096));
+        Self { address, connections, kept: None, head, asked: 0, answer }
     }
 
     /// Asks once; gives the status.
@@ -125,6 +145,20 @@ impl Prober {
             Connections::New => {
                 let mut stream = connect(self.address)?;
                 stream.write_all(CLOSING)?;
+                stream.read_to_end(&mut self.answer)?;
+            }
+            Connections::NewWithState => {
+                let mut stream = connect(self.address)?;
+                self.asked += 1;
+                let sessions = self.asked % 1000;
+                self.head.clear();
+                write!(
+                    self.head,
+                    "GET /health HTTP/1.0\r\nX-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb-1; \
+                     weight=1/2; scur={sessions}/{}; qcur=0\r\n\r\n",
+                    2 * sessions
+                )?;
+                stream.write_all(&self.head)?;
                 stream.read_to_end(&mut self.answer)?;
             }
             Connections::Kept => {

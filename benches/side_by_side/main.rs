@@ -15,7 +15,9 @@ mod failure;
 mod flips;
 mod floor;
 mod footprint;
+mod instructions;
 mod latencies;
+mod limited;
 mod load;
 mod machine;
 mod peer;
@@ -29,7 +31,7 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use load::Connections;
 use nodegate_testbed::process::allow_descriptors;
-use peer::{Kind, Peer};
+use peer::{Kind, Peer, Programs};
 use results::Results;
 use rounds::{Rounds, Way};
 use serde::Serialize;
@@ -59,6 +61,14 @@ struct Args {
     /// The agent to measure.
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
+
+    /// Another build of it, to be measured beside it.
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+
+    /// A newer HAProxy than the system's, e.g. of hack/install-haproxy 3.2, to be measured beside it.
+    #[arg(long, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
 
     /// Where the results go, for people (.md) and for programs (.json).
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
@@ -139,13 +149,18 @@ fn serve(role: Role) -> Result<(), Failure> {
 fn compare(args: &Args) -> Result<bool, Failure> {
     let nodegate =
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
+    let programs = Programs {
+        nodegate: &nodegate,
+        before: args.before.as_deref(),
+        newer_haproxy: args.haproxy.as_deref(),
+    };
     let machine = machine::describe();
     pinning::pin();
     // The clients of a crowded agent need more than the usual 1,024.
     allow_descriptors(4 * footprint::CROWD as u64);
     let plan = Plan::of(args);
     let cluster = cluster::start()?;
-    let peers = Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate));
+    let peers = Kind::of(programs).map(|kind| Peer::start(kind, &cluster, programs));
     let peers = peers.collect::<Result<Vec<_>, _>>()?;
     let agent = peers.first().ok_or("no agent")?;
 
@@ -164,9 +179,13 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         machine,
         rounds,
         syscalls,
+        instructions: instructions::count(&cluster, programs, plan.traced),
         allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
         flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
         fast_flips: flips::measure(&cluster, agent, Duration::from_micros(100), plan.flips)?,
+        limited: limited::measure(&cluster, programs, plan.flips / 3 + 1)
+            .inspect_err(|error| eprintln!("nothing measured under a limit of CPU time: {error}"))
+            .ok(),
         footprint: footprint::measure(&cluster, &nodegate, plan.footprint)?,
         binary: nodegate.metadata()?.len(),
     };

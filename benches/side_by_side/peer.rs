@@ -19,33 +19,75 @@ pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Nodegate,
+    /// With nobody whose questions count, so that nothing is noted of who was told what.
+    Unnoted,
+    /// Another build of it: `--before`.
+    Before,
     Floor,
     KeptFloor,
     Nginx,
+    /// With a socket of its own for the one worker, and all connections that wait taken at once.
+    NginxTuned,
     Haproxy,
+    /// A newer one: `--haproxy`.
+    NewerHaproxy,
+    Caddy,
     ApiGet,
 }
 
+/// The programs that are measured if somebody names them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Programs<'a> {
+    pub(crate) nodegate: &'a Path,
+    pub(crate) before: Option<&'a Path>,
+    pub(crate) newer_haproxy: Option<&'a Path>,
+}
+
 impl Kind {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Nodegate, Self::Floor, Self::KeptFloor, Self::Nginx, Self::Haproxy, Self::ApiGet];
+    const ALL: [Self; 11] = [
+        Self::Nodegate,
+        Self::Unnoted,
+        Self::Before,
+        Self::Floor,
+        Self::KeptFloor,
+        Self::Nginx,
+        Self::NginxTuned,
+        Self::Haproxy,
+        Self::NewerHaproxy,
+        Self::Caddy,
+        Self::ApiGet,
+    ];
+
+    /// Those that there is a program for.
+    pub(crate) fn of(programs: Programs<'_>) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |kind| match kind {
+            Self::Before => programs.before.is_some(),
+            Self::NewerHaproxy => programs.newer_haproxy.is_some(),
+            _ => true,
+        })
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nodegate => "nodegate",
+            Self::Unnoted => "nodegate, nobody noted",
+            Self::Before => "nodegate before",
             Self::Floor => "bare loop",
             Self::KeptFloor => "bare epoll loop",
             Self::Nginx => "nginx",
+            Self::NginxTuned => "nginx, reuseport",
             Self::Haproxy => "HAProxy",
+            Self::NewerHaproxy => "newer HAProxy",
+            Self::Caddy => "Caddy",
             Self::ApiGet => "API GET",
         }
     }
 
     pub(crate) fn serves(self, connections: Connections) -> bool {
         match self {
-            Self::Floor => connections == Connections::New,
+            Self::Floor => connections.are_new(),
             Self::KeptFloor => connections == Connections::Kept,
-            Self::Nodegate | Self::Nginx | Self::Haproxy | Self::ApiGet => true,
+            _ => true,
         }
     }
 }
@@ -59,10 +101,48 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts a server and waits until it answers 200.
-    pub(crate) fn start(kind: Kind, cluster: &Cluster, nodegate: &Path) -> io::Result<Self> {
+    pub(crate) fn start(kind: Kind, cluster: &Cluster, programs: Programs<'_>) -> io::Result<Self> {
+        Self::start_in(kind, cluster, programs, |command| command)
+    }
+
+    /// The same under callgrind, which writes what it counts to files that begin with `out`.
+    pub(crate) fn start_counted(
+        kind: Kind,
+        cluster: &Cluster,
+        programs: Programs<'_>,
+        out: &Path,
+    ) -> io::Result<Self> {
+        Self::start_in(kind, cluster, programs, |command| {
+            let mut counted = pinning::on_server_core(Path::new("valgrind"));
+            counted.args(["-q", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", out.display()));
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            // Without the choice of a core, which has been made.
+            counted.args(words.skip(pinning::words_in_front()));
+            for (name, value) in command.get_envs() {
+                if let Some(value) = value {
+                    counted.env(name, value);
+                }
+            }
+            counted
+        })
+    }
+
+    fn start_in(
+        kind: Kind,
+        cluster: &Cluster,
+        programs: Programs<'_>,
+        wrap: impl FnOnce(Command) -> Command,
+    ) -> io::Result<Self> {
         let port = ports::free();
+        let dir = cluster.dir.path();
         let command = match kind {
-            Kind::Nodegate => agent(nodegate, cluster, port),
+            Kind::Nodegate => agent(programs.nodegate, cluster, port),
+            Kind::Unnoted => {
+                let mut command = agent(programs.nodegate, cluster, port);
+                command.env("NODEGATE_BALANCERS", NOBODY);
+                command
+            }
+            Kind::Before => agent(programs.before.unwrap_or(programs.nodegate), cluster, port),
             Kind::Floor => own("floor", port)?,
             Kind::KeptFloor => own("kept-floor", port)?,
             Kind::ApiGet => {
@@ -70,9 +150,13 @@ impl Peer {
                 command.env("KUBECONFIG", kubeconfig_of_api_get(cluster));
                 command
             }
-            Kind::Nginx => nginx(cluster.dir.path(), port)?,
-            Kind::Haproxy => haproxy(cluster.dir.path(), port)?,
+            Kind::Nginx => nginx(&dir.join("nginx"), port, "", "")?,
+            Kind::NginxTuned => nginx(&dir.join("nginx-tuned"), port, " reuseport", " multi_accept on;")?,
+            Kind::Haproxy => haproxy(dir, Path::new("haproxy"), port)?,
+            Kind::NewerHaproxy => haproxy(dir, programs.newer_haproxy.unwrap_or(Path::new("haproxy")), port)?,
+            Kind::Caddy => caddy(dir, port)?,
         };
+        let command = wrap(command);
         let log = cluster.dir.path().join(format!("{kind:?}.log"));
         let peer = Self::launch(kind, command, port, File::create(&log)?)?;
         peer.wait_until_ready(&log)?;
@@ -133,6 +217,9 @@ impl Drop for Peer {
     }
 }
 
+/// RFC 5737: an address that is for documents alone.
+const NOBODY: &str = "192.0.2.1/32";
+
 fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
     let mut command = pinning::on_server_core(nodegate);
     command
@@ -152,20 +239,19 @@ fn own(role: &str, port: u16) -> io::Result<Command> {
 }
 
 /// As Debian's, but for one process instead of a master and its workers: nodegate answers on one thread, too.
-fn nginx(dir: &Path, port: u16) -> io::Result<Command> {
-    let dir = dir.join("nginx");
-    std::fs::create_dir(&dir)?;
+fn nginx(dir: &Path, port: u16, listen: &str, events: &str) -> io::Result<Command> {
+    std::fs::create_dir_all(dir)?;
     let config = dir.join("nginx.conf");
     let at = dir.display();
     std::fs::write(
         &config,
         format!(
             "daemon off; master_process off; worker_processes 1; pid {at}/pid; error_log {at}/error.log;\n\
-             events {{ worker_connections 4096; }}\n\
+             events {{ worker_connections 4096;{events} }}\n\
              http {{ access_log off; default_type application/json; keepalive_requests 1000000000;\n\
              client_body_temp_path {at}; proxy_temp_path {at}; fastcgi_temp_path {at}; uwsgi_temp_path {at};\n\
              scgi_temp_path {at};\n\
-             server {{ listen 127.0.0.1:{port}; location / {{ return 200 '{BODY}'; }} }} }}\n"
+             server {{ listen 127.0.0.1:{port}{listen}; location / {{ return 200 '{BODY}'; }} }} }}\n"
         ),
     )?;
     let mut command = pinning::on_server_core(Path::new("nginx"));
@@ -173,8 +259,8 @@ fn nginx(dir: &Path, port: u16) -> io::Result<Command> {
     Ok(command)
 }
 
-fn haproxy(dir: &Path, port: u16) -> io::Result<Command> {
-    let config = dir.join("haproxy.cfg");
+fn haproxy(dir: &Path, program: &Path, port: u16) -> io::Result<Command> {
+    let config = dir.join(format!("haproxy-{port}.cfg"));
     let body = BODY.replace('"', "\\\"");
     std::fs::write(
         &config,
@@ -185,7 +271,26 @@ fn haproxy(dir: &Path, port: u16) -> io::Result<Command> {
              http-request return status 200 content-type application/json string \"{body}\"\n"
         ),
     )?;
-    let mut command = pinning::on_server_core(Path::new("haproxy"));
+    let mut command = pinning::on_server_core(program);
     command.arg("-db").arg("-f").arg(config);
+    Ok(command)
+}
+
+/// One thread of Go, as the others have one.
+fn caddy(dir: &Path, port: u16) -> io::Result<Command> {
+    let config = dir.join("Caddyfile");
+    std::fs::write(
+        &config,
+        format!(
+            "{{\n  admin off\n  auto_https off\n}}\n\
+             http://127.0.0.1:{port} {{\n  header content-type application/json\n  respond `{BODY}` 200\n}}\n"
+        ),
+    )?;
+    let mut command = pinning::on_server_core(Path::new("caddy"));
+    command
+        .env("GOMAXPROCS", "1")
+        .env("HOME", dir)
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(config);
     Ok(command)
 }

@@ -31,3 +31,8 @@ pub(crate) fn on_server_core(program: &Path) -> Command {
     taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
     taskset
 }
+
+/// How many words of such a command are in front of the program.
+pub(crate) fn words_in_front() -> usize {
+    if SERVER_CORE.get().is_some() { 3 } else { 0 }
+}

@@ -2,8 +2,10 @@
 
 use crate::flips::Flips;
 use crate::footprint::{CROWD, Footprint};
+use crate::instructions::Instructions;
 use crate::latencies::Latencies;
-
+use crate::limited::Limited;
+use crate::load::Connections;
 use crate::peer::Kind;
 use crate::rounds::{Cell, Rounds, Way};
 use crate::syscalls::Calls;
@@ -15,12 +17,16 @@ pub(crate) struct Results {
     pub(crate) machine: Vec<(&'static str, String)>,
     pub(crate) rounds: Rounds,
     pub(crate) syscalls: Vec<(Way, Kind, Calls)>,
+    /// Outside of the kernel.
+    pub(crate) instructions: Vec<Instructions>,
     /// On new and on kept connections.
     pub(crate) allocations: (f64, f64),
     /// Seen by a prober that asks a thousand times a second.
     pub(crate) flips: Flips,
     /// Seen by one that asks as often as it can without filling a core: what its own waiting adds is small.
     pub(crate) fast_flips: Flips,
+    /// Under the manifests' limit of CPU time; `None` where a process can't be limited.
+    pub(crate) limited: Option<Limited>,
     pub(crate) footprint: Footprint,
     pub(crate) binary: u64,
 }
@@ -58,8 +64,14 @@ impl Results {
         json!({
             "machine": self.machine.iter().map(|(key, value)| (*key, value)).collect::<std::collections::BTreeMap<_, _>>(),
             "cells": cells.collect::<Vec<_>>(),
+            "instructions_per_request": self.instructions.iter().map(|one| json!({
+                "way": one.connections.name(), "server": one.kind.name(), "instructions": one.per_probe,
+            })).collect::<Vec<_>>(),
             "allocations_per_request": {"new": self.allocations.0, "kept": self.allocations.1},
             "flips_us": flips(&self.flips), "fast_flips_us": flips(&self.fast_flips),
+            "limited_us": self.limited.as_ref().map(|limited| json!({
+                "balancers": quantiles(&limited.balancers), "flips": flips(&limited.flips),
+            })),
             "first_answer_us": quantiles(&footprint.first_answer),
             "wakeups_per_second": footprint.wakeups_per_second,
             "memory_kib": {"idle": footprint.idle, "warm": footprint.warm, "after": footprint.after, "crowded": footprint.crowded},
@@ -89,6 +101,7 @@ impl fmt::Display for Results {
             self.row(f, cell)?;
         }
         self.write_calls(f)?;
+        self.write_instructions(f)?;
         self.write_footprint(f)
     }
 }
@@ -124,6 +137,22 @@ impl Results {
         Ok(())
     }
 
+    fn write_instructions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n| instructions a probe, outside of the kernel | new connection | send-state | kept |"
+        )?;
+        writeln!(f, "|---|--:|--:|--:|")?;
+        for one in self.instructions.iter().filter(|one| one.connections == Connections::New) {
+            write!(f, "| {} |", one.kind.name())?;
+            for other in self.instructions.iter().filter(|other| other.kind == one.kind) {
+                write!(f, " {:.0} |", other.per_probe)?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
     fn write_footprint(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let footprint = &self.footprint;
         writeln!(f, "\n| of nodegate | |\n|---|--:|")?;
@@ -140,6 +169,21 @@ impl Results {
                     f,
                     "| cordon acknowledged to {what}, asked {who}: p50 / p99 of {} | {p50:.2} / {p99:.2} ms |",
                     times.count()
+                )?;
+            }
+        }
+        if let Some(Limited { balancers, flips }) = &self.limited {
+            for (what, times) in [
+                ("a balancer's probe", balancers),
+                ("cordon acknowledged to the first 503", &flips.answer),
+                ("cordon acknowledged to a raw watch's event", &flips.watch),
+            ] {
+                writeln!(
+                    f,
+                    "| with 0.1 of a CPU and 64 clients that flood it, {what}: p50 / p99 of {} | {:.1} / {:.1} ms |",
+                    times.count(),
+                    times.micros(0.5) / 1e3,
+                    times.micros(0.99) / 1e3,
                 )?;
             }
         }

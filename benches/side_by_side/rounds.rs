@@ -20,20 +20,18 @@ pub(crate) struct Way {
 const PACED: u32 = 1000;
 
 impl Way {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self { connections: Connections::New, clients: 1, rate: None },
         Self { connections: Connections::New, clients: 64, rate: None },
         Self { connections: Connections::New, clients: 16, rate: Some(PACED) },
+        Self { connections: Connections::NewWithState, clients: 1, rate: None },
         Self { connections: Connections::Kept, clients: 1, rate: None },
         Self { connections: Connections::Kept, clients: 64, rate: None },
         Self { connections: Connections::Kept, clients: 16, rate: Some(PACED) },
     ];
 
     pub(crate) fn name(self) -> String {
-        let connections = match self.connections {
-            Connections::New => "new connection",
-            Connections::Kept => "kept connection",
-        };
+        let connections = self.connections.name();
         match (self.rate, self.clients) {
             (Some(rate), _) => format!("{connections}, {rate}/s"),
             (None, 1) => format!("{connections}, 1 client"),

@@ -1,7 +1,7 @@
 //! The HTTP server of nodegate: answers load balancers from memory, metrics, status.
 //!
 //! One runtime, made for a current-thread one of its own: [`bind`], then [`serve`] an [`App`] until its shutdown future
-//! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); no lock is taken for it,
+//! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); nobody is waited for,
 //! nothing of ours is allocated, and no system call is made but the read and the write.
 //!
 //! Five rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,12 @@ impl Program {
     /// Starts it.
     pub fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Starts one of which some words are read later, in this file.
+    pub fn start_into(command: &mut Command, file: &Path) -> Self {
+        let file = File::create(file).unwrap();
+        Self(command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Its process.

@@ -32,6 +32,8 @@ frontend alive
 
 pub(super) struct Balancer {
     keepalived: Option<Program>,
+    /// Writes down each change of its addresses.
+    monitor: Option<Program>,
     haproxy: Option<Program>,
     namespace: Namespace,
     index: usize,
@@ -46,7 +48,7 @@ impl Balancer {
         lan.run(&format!("ip link set lb{index} master lan up"));
         namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
         namespace.run("ip link set eth0 up");
-        Self { keepalived: None, haproxy: None, namespace, index, dir: dir.to_owned() }
+        Self { keepalived: None, monitor: None, haproxy: None, namespace, index, dir: dir.to_owned() }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -86,6 +88,16 @@ impl Balancer {
         command.args(["-n", "-l", "-P", "-f", KEEPALIVED]);
         command.arg("-p").arg(self.file("keepalived.pid")).arg("-r").arg(self.file("vrrp.pid"));
         self.keepalived = Some(Program::start(&mut command));
+        let mut monitor = self.namespace.command("ip");
+        monitor.args(["-o", "monitor", "address"]);
+        self.monitor = Some(Program::start_into(&mut monitor, &self.file("addresses")));
+    }
+
+    /// How often it has been given the shared address by keepalived.
+    pub(super) fn taken_over(&self) -> usize {
+        let changes = fs::read_to_string(self.file("addresses")).unwrap_or_default();
+        let given = |line: &&str| line.contains("10.0.0.100/24") && !line.starts_with("Deleted");
+        changes.lines().filter(given).count()
     }
 
     pub(super) fn holds_the_address(&self) -> bool {

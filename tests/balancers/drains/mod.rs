@@ -64,8 +64,8 @@ fn table() {
     let drains = std::env::var("DRAINS").ok().and_then(|text| text.parse().ok()).unwrap_or(DRAINS);
     let mut site = Site::start();
     let mut table = String::from(
-        "\n| balancers | waits for | drains | requests | lost, `Local` | lost, host network | cordon to told, median and longest | cordon to eviction, median and longest |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "\n| balancers | waits for | drains | requests | lost, `Local` | lost, host network | the address moved | cordon to told, median and longest | cordon to eviction, median and longest |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     let mut lost_after_told = 0;
     for balancers in ["one HAProxy", "two HAProxy, keepalived"] {
@@ -74,11 +74,12 @@ fn table() {
         }
         for goal in [None, Some("told"), Some("released")] {
             let mut row = Row::default();
-            let before = site.requests();
+            let (before, moves) = (site.requests(), site.moves_of_the_address());
             for drain in 0..drains {
                 row.add(&site.drain(drain, goal));
             }
             row.requests = site.requests().since(&before);
+            row.moves = site.moves_of_the_address() - moves;
             if goal.is_some() {
                 lost_after_told += row.requests.lost.iter().sum::<usize>();
             }
@@ -116,6 +117,8 @@ struct Row {
     told: Vec<Duration>,
     evicted: Vec<Duration>,
     requests: Requests,
+    /// Of the address, which loses what is open at that moment, whatever is drained.
+    moves: usize,
 }
 
 impl Row {
@@ -134,9 +137,10 @@ impl Row {
             String::new()
         };
         format!(
-            "| {balancers} | {waits} | {} | {} | {local} | {host} | {}{late} | {} |",
+            "| {balancers} | {waits} | {} | {} | {local} | {host} | {} | {}{late} | {} |",
             self.evicted.len(),
             self.requests.sent,
+            self.moves,
             spread(&self.told),
             spread(&self.evicted),
         )

@@ -88,6 +88,11 @@ impl Site {
         self.wait_until_known();
     }
 
+    /// How often keepalived has given the address to one of two, if there are two.
+    pub(super) fn moves_of_the_address(&self) -> usize {
+        self.balancers.iter().map(Balancer::taken_over).sum()
+    }
+
     /// Each agent knows two servers for each balancer, and has listened for long enough.
     fn wait_until_known(&self) {
         let balancers = self.balancers.iter().filter(|one| one.runs()).count();

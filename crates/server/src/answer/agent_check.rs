@@ -1,7 +1,6 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
-use super::asker::Asker;
 use crate::probers::Asks;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
@@ -44,8 +43,7 @@ impl App {
 
     /// An agent-check was answered; `sent` is what its `agent-send` said.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
-        let asker = Asker { peer: Some(peer), server_state: None };
-        self.note(&asker, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
+        self.note(Some(peer), None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 

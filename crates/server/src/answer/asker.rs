@@ -12,7 +12,7 @@ use std::net::IpAddr;
 static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
 
 /// Who asks.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Asker {
     /// `None` for a request that came over no connection.
     pub(super) peer: Option<IpAddr>,
@@ -23,6 +23,10 @@ impl Asker {
     /// Whoever is at the other end, by what it says of itself.
     pub(super) fn new(peer: Option<IpAddr>, headers: &mut HeaderMap) -> Self {
         Self { peer, server_state: headers.remove(&SERVER_STATE) }
+    }
+
+    pub(super) fn server_state(&self) -> Option<&[u8]> {
+        self.server_state.as_ref().map(HeaderValue::as_bytes)
     }
 }
 
@@ -35,14 +39,14 @@ impl App {
     /// Notes who was told what. An answer without a verdict says nothing of the node.
     pub(super) fn note(
         &self,
-        asker: &Asker,
+        peer: Option<IpAddr>,
+        server_state: Option<&[u8]>,
         asks: Asks<'_>,
         code: Option<u16>,
         verdict: Option<Verdict>,
         now: Moment,
     ) {
-        let (Some(peer), Some(verdict)) = (asker.peer, verdict) else { return };
-        let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
+        let (Some(peer), Some(verdict)) = (peer, verdict) else { return };
         self.probers.note(&Question { peer, asks, server_state }, Given { verdict, code }, &self.board, now);
     }
 }

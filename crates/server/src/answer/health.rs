@@ -1,12 +1,13 @@
 //! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
 
 use super::app::{App, MAX_WAITING};
-use super::asker::{Asker, asks};
+use super::asker::Asker;
 use super::respond::ResponseFuture;
 use super::response_head::{Format, ResponseHead};
+use super::told::Told;
 use crate::route::Route;
 use bytes::Bytes;
-use futures::future::Either;
+use futures::future::{Either, ready};
 use http::{Response, StatusCode, Uri};
 use http_body_util::Full;
 use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
@@ -26,34 +27,35 @@ impl App {
         asker: Asker,
         uri: &Uri,
         now: Moment,
-    ) -> ResponseFuture {
-        let raw = uri.query().unwrap_or_default();
-        match self.board.lookup(raw, now) {
+    ) -> (ResponseFuture, Option<Told>) {
+        match self.board.lookup(uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => {
-                let verdict = reply.verdict;
-                let response = self.verdict_response(head, route, reply);
-                self.note(&asker, asks(uri), Some(response.status().as_u16()), verdict, now);
-                self.told(route, verdict, response)
+                let response = verdict_response(head, route, reply.clone());
+                let Asker { peer, server_state } = asker;
+                let told = Told { route, uri: uri.clone(), server_state, status: response.status(), reply };
+                self.note_told(&told, peer, told.server_state(), now);
+                (Either::Left(ready(Ok(response))), Some(told))
             }
             Lookup::Bad(bad) => {
                 let reply = Reply::error(400, &bad.to_string());
-                self.told(route, None, self.verdict_response(head, route, reply))
+                (self.told(route, None, verdict_response(head, route, reply)), None)
             }
             Lookup::Miss(query) => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
-                Either::Right(Box::pin(async move {
+                let later = Box::pin(async move {
                     app.wait_for_results(&query, now).await;
                     let now = app.now();
                     let reply = app.board.answer(uri.query().unwrap_or_default(), &query, now);
                     if app.is_closing() {
                         head.close();
                     }
-                    let verdict = reply.verdict;
-                    let response = app.verdict_response(head, route, reply);
-                    app.note(&asker, asks(&uri), Some(response.status().as_u16()), verdict, now);
-                    app.metrics.answered(route, response.status(), verdict);
+                    let response = verdict_response(head, route, reply.clone());
+                    let Asker { peer, server_state } = asker;
+                    let told = Told { route, uri, server_state, status: response.status(), reply };
+                    app.note_told(&told, peer, told.server_state(), now);
                     Ok(response)
-                }))
+                });
+                (Either::Right(later), None)
             }
         }
     }
@@ -71,20 +73,17 @@ impl App {
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;
         }
     }
+}
 
-    fn verdict_response(&self, head: ResponseHead, route: Route, reply: Reply) -> Response<Full<Bytes>> {
-        if reply.fails_open {
-            self.metrics.failed_open();
-        }
-        let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if route == Route::Health {
-            return head.finish(status, Format::Json, reply.body);
-        }
-        match reply.verdict {
-            Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
-            Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
-            None if status == StatusCode::BAD_REQUEST => head.finish(status, Format::Json, reply.body),
-            None => head.text(status, "Down"),
-        }
+fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<Full<Bytes>> {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if route == Route::Health {
+        return head.finish(status, Format::Json, reply.body);
+    }
+    match reply.verdict {
+        Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
+        Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
+        None if status == StatusCode::BAD_REQUEST => head.finish(status, Format::Json, reply.body),
+        None => head.text(status, "Down"),
     }
 }

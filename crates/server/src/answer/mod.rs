@@ -7,6 +7,8 @@ mod health;
 mod respond;
 mod response_head;
 mod service_health;
+mod told;
 
 pub use app::{Activate, App, AppParts, NoLocalChecks};
 pub use respond::ResponseFuture;
+pub(crate) use told::Told;

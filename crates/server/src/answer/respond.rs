@@ -3,6 +3,7 @@
 use super::app::App;
 use super::asker::{Asker, asks};
 use super::response_head::{Format, ResponseHead};
+use super::told::Told;
 use crate::page;
 use crate::route::Route;
 use bytes::Bytes;
@@ -36,7 +37,7 @@ const NOT_FOUND_HERE: &str = "not found; try /health, /nodecheck, /nodename, /li
 impl App {
     /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
     pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
-        self.respond_on(request, now, None, None)
+        self.respond_on(request, now, None, None).0
     }
 
     /// The same for somebody at this address, which is noted.
@@ -46,17 +47,18 @@ impl App {
         now: Moment,
         peer: IpAddr,
     ) -> ResponseFuture {
-        self.respond_on(request, now, Some(peer), None)
+        self.respond_on(request, now, Some(peer), None).0
     }
 
-    /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus.
+    /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus. Besides,
+    /// what was told, if that can be told again.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
         peer: Option<IpAddr>,
         metrics_moved_to: Option<SocketAddr>,
-    ) -> ResponseFuture {
+    ) -> (ResponseFuture, Option<Told>) {
         let route = Route::of(request.method(), request.uri().path());
         let exposition = match route {
             Route::Metrics => exposition::Format::accepted(request.headers()),
@@ -88,8 +90,8 @@ impl App {
             Route::Services => {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
                 let code = Some(response.status().as_u16());
-                self.note(&asker, asks(request.uri()), code, verdict, now);
-                return self.told(route, verdict, response);
+                self.note(asker.peer, asker.server_state(), asks(request.uri()), code, verdict, now);
+                return (self.told(route, verdict, response), None);
             }
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
@@ -102,8 +104,8 @@ impl App {
         self.at_once(route, response)
     }
 
-    fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> ResponseFuture {
-        self.told(route, None, response)
+    fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> (ResponseFuture, Option<Told>) {
+        (self.told(route, None, response), None)
     }
 
     /// The same of a response that tells a verdict.

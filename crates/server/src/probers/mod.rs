@@ -79,6 +79,9 @@ impl Probers {
 
     /// Somebody has asked, and was given this answer.
     pub(crate) fn note(&self, question: &Question<'_>, given: Given, board: &Board, now: Moment) {
+        if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
+            return;
+        }
         let state = question.server_state.and_then(ServerState::parse);
         let key = self.key(question, state);
         let Some((slot, before)) = self.find(key).or_else(|| self.enter(key, question, state, board, now))
@@ -126,11 +129,7 @@ impl Probers {
         board: &Board,
         now: Moment,
     ) -> Option<(&Slot, Option<Asked>)> {
-        let peer = question.peer.to_canonical();
-        if self.settings.get().is_some_and(|settings| !settings.balancers.contains(peer)) {
-            return None;
-        }
-        let name = Name::new(peer, question.asks.understand(board), state);
+        let name = Name::new(question.peer.to_canonical(), question.asks.understand(board), state);
         let mut names = self.names();
         if let Some(known) = names.find(&name) {
             let slot = self.slots.get(known)?;

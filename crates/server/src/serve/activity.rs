@@ -23,6 +23,7 @@ pub(super) struct Activity {
     phase: AtomicU8,
     since: AtomicMoment,
     last: AtomicBool,
+    blocked: AtomicBool,
 }
 
 impl Activity {
@@ -30,7 +31,12 @@ impl Activity {
     pub(super) fn new(now: Moment) -> Self {
         let since = AtomicMoment::default();
         since.advance(now);
-        Self { phase: AtomicU8::new(Phase::New as u8), since, last: AtomicBool::new(false) }
+        Self {
+            phase: AtomicU8::new(Phase::New as u8),
+            since,
+            last: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -66,6 +72,16 @@ impl Activity {
 
     pub(super) fn ends_after_answer(&self) -> bool {
         self.last.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client leaves no room for an answer to be sent.
+    pub(super) fn set_blocked(&self, blocked: bool) {
+        self.blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    /// Whether everything received was answered, and all of that was sent.
+    pub(super) fn is_settled(&self) -> bool {
+        self.phase() == Phase::Idle && !self.blocked.load(Ordering::Relaxed)
     }
 
     /// A request is complete and its answer must be waited for.

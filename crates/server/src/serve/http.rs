@@ -1,29 +1,45 @@
-//! HTTP on one connection: hyper's part, and what the sweep is told of it.
+//! HTTP on one connection: what is known is answered at once, and hyper does the rest.
 
 use super::activity::Activity;
 use super::connections::ConnectionSlot;
-use super::stream::Stream;
-use crate::answer::{App, ResponseFuture};
-use bytes::Bytes;
-use futures::future::Either;
-use http::header::CONNECTION;
-use http::{Request, Response, Version};
-use http_body::Body;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use super::known_heads::{Exchange, KnownHeads};
+use super::requests::{MAX_HEAD_BYTES, RequestHandler};
+use super::stream::{CHUNK, Stream};
+use crate::answer::App;
 use hyper::server::conn::http1;
-use hyper::service::Service;
-use std::convert::Infallible;
 use std::future::poll_fn;
+use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::ReadBuf;
 
-/// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
-const MAX_HEAD_BYTES: usize = 8192;
+/// What all connections of one listener share.
+pub(crate) struct Http {
+    builder: http1::Builder,
+    known_heads: Mutex<KnownHeads>,
+    /// See [`ServeOptions::metrics_moved_to`](crate::ServeOptions::metrics_moved_to).
+    metrics_moved_to: Option<SocketAddr>,
+}
 
-pub(super) fn builder() -> http1::Builder {
+impl Http {
+    pub(super) fn new(metrics_moved_to: Option<SocketAddr>) -> Self {
+        Self { builder: builder(), known_heads: Mutex::default(), metrics_moved_to }
+    }
+
+    /// Whoever answers the requests of a connection.
+    pub(super) fn handler(&self, app: Arc<App>, activity: Arc<Activity>, peer: IpAddr) -> RequestHandler {
+        RequestHandler::new(app, activity, peer, self.metrics_moved_to)
+    }
+
+    /// Held for as long as one answer takes to be found and sent, and never across an await.
+    fn known_heads(&self) -> MutexGuard<'_, KnownHeads> {
+        self.known_heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn builder() -> http1::Builder {
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation and would cut a kept connection like a slow one; the
     // sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
@@ -34,28 +50,141 @@ pub(super) fn builder() -> http1::Builder {
     http
 }
 
+/// A connection, until nothing more is to be read from it.
+pub(super) struct Connection {
+    http: Arc<Http>,
+    activity: Arc<Activity>,
+    state: State,
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a connection that is kept is in a task, which is a box of its own"
+)]
+enum State {
+    /// All that was received has been answered; what comes next is compared with what is known.
+    Between(Stream, RequestHandler),
+    /// hyper parses and answers.
+    Parsing(http1::Connection<Stream, RequestHandler>),
+    Ended,
+}
+
+/// What came of waiting for the next request.
+enum Next {
+    Answered,
+    /// It is for hyper to parse.
+    Unknown,
+    /// There is none.
+    End,
+}
+
+impl Connection {
+    pub(super) fn new(http: &Arc<Http>, stream: Stream, handler: RequestHandler) -> Self {
+        let (http, activity) = (Arc::clone(http), Arc::clone(handler.activity()));
+        Self { http, activity, state: State::Between(stream, handler) }
+    }
+
+    /// Goes on until it must wait; then, at the end, gives the stream to be closed.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Stream>> {
+        loop {
+            match &mut self.state {
+                State::Between(stream, handler) => match ready!(poll_next(stream, handler, &self.http, cx)) {
+                    Next::Answered => {}
+                    Next::Unknown => self.begin_to_parse(),
+                    Next::End => return Poll::Ready(self.end()),
+                },
+                State::Parsing(connection) => {
+                    let polled = connection.poll_without_shutdown(cx);
+                    if let Poll::Ready(Err(error)) = &polled {
+                        tracing::debug!(%error, "connection ended");
+                    }
+                    if polled.is_pending() && !self.activity.is_settled() {
+                        return Poll::Pending;
+                    }
+                    self.end_parsing(polled.is_ready());
+                    if polled.is_ready() {
+                        return Poll::Ready(self.end());
+                    }
+                }
+                State::Ended => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Option<Stream> {
+        match mem::replace(&mut self.state, State::Ended) {
+            State::Between(stream, _) => Some(stream),
+            State::Parsing(_) | State::Ended => None,
+        }
+    }
+
+    fn begin_to_parse(&mut self) {
+        self.state = match mem::replace(&mut self.state, State::Ended) {
+            State::Between(stream, handler) => {
+                State::Parsing(self.http.builder.serve_connection(stream, handler))
+            }
+            other => other,
+        };
+    }
+
+    /// hyper's buffers go with it: a connection that is kept costs next to nothing between two requests.
+    fn end_parsing(&mut self, ends: bool) {
+        let State::Parsing(connection) = mem::replace(&mut self.state, State::Ended) else { return };
+        let http1::Parts { io: mut stream, read_buf, service: handler, .. } = connection.into_parts();
+        if let (Some((head, answer)), Some(told), true) =
+            (stream.exchanged(), handler.take_told(), read_buf.is_empty())
+        {
+            self.http.known_heads().remember(Exchange { head, answer, told, ends });
+        }
+        stream.give_back(&read_buf);
+        self.state = State::Between(stream, handler);
+    }
+}
+
+/// Waits for a request, and answers it if it is known.
+fn poll_next(stream: &mut Stream, handler: &RequestHandler, http: &Http, cx: &mut Context<'_>) -> Poll<Next> {
+    if stream.has_unread() {
+        return Poll::Ready(Next::Unknown);
+    }
+    let mut room = [MaybeUninit::uninit(); CHUNK];
+    let mut received = ReadBuf::uninit(&mut room);
+    if ready!(stream.poll_unsent(cx)).is_err() || handler.has_ended() {
+        return Poll::Ready(Next::End);
+    }
+    if ready!(stream.poll_receive(cx, &mut received)).is_err() {
+        return Poll::Ready(Next::End);
+    }
+    let received = received.filled();
+    if received.is_empty() {
+        return Poll::Ready(Next::End);
+    }
+    let mut known_heads = http.known_heads();
+    let Some(answer) = handler.answer_known(&mut known_heads, received) else {
+        stream.give_back(received);
+        return Poll::Ready(Next::Unknown);
+    };
+    Poll::Ready(if stream.send_or_keep(answer).is_ok() { Next::Answered } else { Next::End })
+}
+
 /// A connection on which not all is done that was to be done at once.
 #[expect(clippy::large_enum_variant, reason = "it goes from here into a task, which is a box of its own")]
 pub(super) enum Unfinished {
     /// There are requests to be waited for, or answers.
-    Open(http1::Connection<Stream, RequestHandler>),
+    Open(Connection),
     /// The last answer must be given time to arrive.
     Closing(Stream),
 }
 
 /// Does what can be done without waiting. Most probes come as a connection of their own whose request is there already, and
 /// need no more than that: no task, and no slot among those who stay.
-pub(super) fn answer_at_once(
-    mut connection: http1::Connection<Stream, RequestHandler>,
-) -> Option<Unfinished> {
+pub(super) fn answer_at_once(mut connection: Connection) -> Option<Unfinished> {
     // What is unfinished gets a task, and a task begins with a poll.
     let mut context = Context::from_waker(Waker::noop());
     // As in a task a panic is on stderr by now, and costs the one connection.
-    let polled = catch_unwind(AssertUnwindSafe(|| connection.poll_without_shutdown(&mut context))).ok()?;
-    match polled {
+    match catch_unwind(AssertUnwindSafe(|| connection.poll(&mut context))).ok()? {
         Poll::Pending => Some(Unfinished::Open(connection)),
-        Poll::Ready(result) => {
-            let mut stream = ended(connection, result);
+        Poll::Ready(stream) => {
+            let mut stream = stream?;
             (!stream.finish()).then_some(Unfinished::Closing(stream))
         }
     }
@@ -66,72 +195,12 @@ impl Unfinished {
     pub(super) async fn finish(self, slot: ConnectionSlot) {
         match self {
             Self::Open(mut connection) => {
-                let result = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
-                ended(connection, result).close().await;
+                if let Some(stream) = poll_fn(|cx| connection.poll(cx)).await {
+                    stream.close().await;
+                }
             }
             Self::Closing(stream) => stream.linger().await,
         }
         drop(slot);
     }
-}
-
-fn ended(connection: http1::Connection<Stream, RequestHandler>, result: hyper::Result<()>) -> Stream {
-    if let Err(error) = result {
-        tracing::debug!(%error, "connection ended");
-    }
-    connection.into_parts().io
-}
-
-/// Whom hyper hands the requests of one connection.
-pub(super) struct RequestHandler {
-    pub(super) app: Arc<App>,
-    pub(super) activity: Arc<Activity>,
-    pub(super) peer: IpAddr,
-    pub(super) metrics_moved_to: Option<SocketAddr>,
-}
-
-impl Service<Request<Incoming>> for RequestHandler {
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = ResponseFuture;
-
-    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        debug_assert!(head_bytes(&request) <= MAX_HEAD_BYTES, "hyper refuses longer heads");
-        let now = self.app.now();
-        let body_left = !request.body().is_end_stream();
-        if body_left || self.app.is_closing() || asks_to_close(&request) {
-            self.activity.end_after_answer();
-        }
-        match self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to) {
-            Either::Left(response) => {
-                self.activity.end(now, body_left);
-                Either::Left(response)
-            }
-            Either::Right(later) => {
-                self.activity.begin();
-                let (app, activity) = (Arc::clone(&self.app), Arc::clone(&self.activity));
-                Either::Right(Box::pin(async move {
-                    let response = later.await;
-                    activity.end(app.now(), body_left);
-                    response
-                }))
-            }
-        }
-    }
-}
-
-/// Whether hyper ends the connection after this request. It knows more ways to say so; those cost a packet more.
-fn asks_to_close(request: &Request<Incoming>) -> bool {
-    let mut values = request.headers().get_all(CONNECTION).iter();
-    match (values.next(), values.next()) {
-        (None, _) => request.version() == Version::HTTP_10,
-        (Some(value), None) => value.as_bytes().eq_ignore_ascii_case(b"close"),
-        _ => false,
-    }
-}
-
-/// What a head has had at the least when it was sent.
-fn head_bytes(request: &Request<Incoming>) -> usize {
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    target + request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
 }

@@ -2,27 +2,22 @@
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
-use super::http::{self, RequestHandler};
+use super::http::{Connection, Http, answer_at_once};
 use super::stream::Stream;
 use crate::answer::App;
 use crate::probers::MOST_OF_AGENT_SEND;
-use hyper::server::conn::http1;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 pub(crate) enum Protocol {
-    Http {
-        http: http1::Builder,
-        /// See [`ServeOptions::metrics_moved_to`](crate::ServeOptions::metrics_moved_to).
-        metrics_moved_to: Option<SocketAddr>,
-    },
+    Http(Arc<Http>),
     /// `HAProxy`'s.
     AgentCheck,
 }
 
 impl Protocol {
     pub(crate) fn http(metrics_moved_to: Option<SocketAddr>) -> Self {
-        Self::Http { http: http::builder(), metrics_moved_to }
+        Self::Http(Arc::new(Http::new(metrics_moved_to)))
     }
 
     /// Begins to answer on a connection, and ends it if all can be done at once.
@@ -38,14 +33,9 @@ impl Protocol {
         let stream = Stream::new(socket, Arc::clone(&activity));
         let app = Arc::clone(app);
         match self {
-            Self::Http { http, metrics_moved_to } => {
-                let handler = RequestHandler {
-                    app,
-                    activity: Arc::clone(&activity),
-                    peer,
-                    metrics_moved_to: *metrics_moved_to,
-                };
-                match http::answer_at_once(http.serve_connection(stream, handler)) {
+            Self::Http(http) => {
+                let handler = http.handler(app, Arc::clone(&activity), peer);
+                match answer_at_once(Connection::new(http, stream, handler)) {
                     Some(unfinished) => connections.keep(activity, |slot| unfinished.finish(slot)),
                     None => connections.ended_at_once(),
                 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// How much is read at a time: all of a load balancer's request. It is copied from the stack to hyper's buffer.
-const CHUNK: usize = 2048;
+pub(super) const CHUNK: usize = 2048;
 
 /// How much of what a client sent in vain is read before its connection is closed. A socket closed with unread data
 /// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
@@ -28,6 +28,20 @@ pub(super) struct Stream {
     socket: Socket,
     activity: Arc<Activity>,
     ended: bool,
+    transcript: Transcript,
+    /// What is still to be sent of a known answer.
+    unsent: Vec<u8>,
+}
+
+/// What hyper has received and sent since it was given something to parse.
+#[derive(Default)]
+struct Transcript {
+    received: Vec<u8>,
+    /// So much of it hyper has read.
+    read: usize,
+    sent: Vec<u8>,
+    /// Whether there was more than is kept here.
+    more: bool,
 }
 
 enum Socket {
@@ -40,7 +54,60 @@ enum Socket {
 impl Stream {
     /// `socket` must be non-blocking.
     pub(super) fn new(socket: std::net::TcpStream, activity: Arc<Activity>) -> Self {
-        Self { socket: Socket::Unregistered(socket), activity, ended: false }
+        let (transcript, unsent) = Default::default();
+        Self { socket: Socket::Unregistered(socket), activity, ended: false, transcript, unsent }
+    }
+
+    /// Receives what has come, as far as there is room.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.socket.poll_recv(cx, room))?;
+        if room.filled().is_empty() {
+            self.ended = true;
+        } else {
+            self.activity.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets hyper read what was received already.
+    pub(super) fn give_back(&mut self, received: &[u8]) {
+        self.transcript = Transcript { received: received.to_vec(), ..Transcript::default() };
+        if !received.is_empty() {
+            self.activity.received();
+        }
+    }
+
+    /// Whether there is something that hyper has yet to read.
+    pub(super) fn has_unread(&self) -> bool {
+        self.transcript.read < self.transcript.received.len()
+    }
+
+    /// What hyper has received and sent, if that is all.
+    pub(super) fn exchanged(&self) -> Option<(&[u8], &[u8])> {
+        let Transcript { received, sent, more, .. } = &self.transcript;
+        (!more && !self.ended && !self.has_unread()).then_some((received, sent))
+    }
+
+    /// Sends a known answer; what there is no room for now, with [`poll_unsent`](Self::poll_unsent).
+    pub(super) fn send_or_keep(&mut self, answer: &[u8]) -> io::Result<()> {
+        let sent = self.socket.send(answer, self.flags())?;
+        if let Some(unsent @ [_, ..]) = answer.get(sent..) {
+            self.unsent = unsent.to_vec();
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let flags = self.flags();
+            let sent = ready!(self.socket.poll_send(cx, &self.unsent, flags))?;
+            self.unsent.drain(..sent);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Sends all of `bytes`.
@@ -69,8 +136,10 @@ impl Stream {
     /// reset the connection by now is heard, too: the kernel gives what came before.
     pub(super) async fn hear(&mut self, most: usize) -> Vec<u8> {
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let begin = |bytes: &[u8]| bytes.get(..most).unwrap_or(bytes).to_vec();
-        poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk, begin)).await.unwrap_or_default()
+        let mut heard = ReadBuf::uninit(&mut chunk);
+        // An error is nothing heard.
+        let _ = poll_fn(|cx| self.socket.poll_recv(cx, &mut heard)).await;
+        heard.filled().get(..most).unwrap_or(heard.filled()).to_vec()
     }
 
     /// Lets the answer arrive. How long that may take is bounded by the sweep.
@@ -78,50 +147,60 @@ impl Stream {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         while discarded < LINGER_BYTES {
-            match poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk, <[u8]>::len)).await {
-                Ok(len @ 1..) => discarded += len,
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            match poll_fn(|cx| self.socket.poll_recv(cx, &mut chunk)).await {
+                Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
                 _ => return,
             }
         }
     }
 
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = self.socket.poll_send(cx, bytes, self.flags());
+        self.activity.set_blocked(sent.is_pending());
+        sent
+    }
+
     /// The last answer waits in the kernel for the end of the connection, to leave with it: one packet instead of two,
     /// and the client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
-    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn flags(&self) -> SendFlags {
         let more = if self.activity.ends_after_answer() { SendFlags::MORE } else { SendFlags::empty() };
-        self.socket.poll_send(cx, bytes, SendFlags::NOSIGNAL | more)
+        SendFlags::NOSIGNAL | more
     }
 }
 
 impl Socket {
-    /// Gives `take` what has come, as much as there is room for.
-    fn poll_recv<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        room: &mut [MaybeUninit<u8>],
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Poll<io::Result<T>> {
+    fn poll_recv(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Self::Unregistered(socket) = self {
-            match recv(&*socket, &mut *room, RecvFlags::empty()) {
-                Ok(((received, _), _)) => return Poll::Ready(Ok(take(received))),
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let chunk = chunk.get_mut(..CHUNK.min(room.remaining())).unwrap_or_default();
+            match recv(&*socket, chunk, RecvFlags::empty()) {
+                Ok(((received, _), _)) => {
+                    room.put_slice(received);
+                    return Poll::Ready(Ok(()));
+                }
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
-        let mut chunk = ReadBuf::uninit(room);
-        ready!(Pin::new(self.registered()?).poll_read(cx, &mut chunk))?;
-        Poll::Ready(Ok(take(chunk.filled())))
+        Pin::new(self.registered()?).poll_read(cx, room)
     }
 
     /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
     /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], flags: SendFlags) -> Poll<io::Result<usize>> {
-        match retry_on_intr(|| send(self.descriptor()?, bytes, flags)) {
-            Ok(len) => return Poll::Ready(Ok(len)),
-            Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return Poll::Ready(Err(errno.into())),
+        match self.send(bytes, flags)? {
+            0 => Pin::new(self.registered()?).poll_write(cx, bytes),
+            sent => Poll::Ready(Ok(sent)),
         }
-        Pin::new(self.registered()?).poll_write(cx, bytes)
+    }
+
+    /// Sends as much as there is room for.
+    fn send(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+        match retry_on_intr(|| send(self.descriptor()?, bytes, flags)) {
+            Err(Errno::WOULDBLOCK) => Ok(0),
+            sent => Ok(sent?),
+        }
     }
 
     fn shutdown(&self) -> io::Result<()> {
@@ -155,23 +234,31 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { socket, activity, ended } = &mut *self;
+        let Transcript { received, read, .. } = &mut self.transcript;
+        if let Some(unread @ [_, ..]) = received.get(*read..) {
+            let unread = unread.get(..cursor.remaining()).unwrap_or(unread);
+            cursor.put_slice(unread);
+            *read += unread.len();
+            return Poll::Ready(Ok(()));
+        }
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let room = chunk.get_mut(..CHUNK.min(cursor.remaining())).unwrap_or_default();
-        socket.poll_recv(cx, room, |bytes| {
-            if bytes.is_empty() {
-                *ended = true;
-            } else {
-                activity.received();
-                cursor.put_slice(bytes);
-            }
-        })
+        let mut chunk = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(cursor.remaining())).unwrap_or_default());
+        ready!(self.poll_receive(cx, &mut chunk))?;
+        self.transcript.more = true;
+        cursor.put_slice(chunk.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, bytes)
+        let sent = ready!(self.poll_send(cx, bytes))?;
+        let Transcript { sent: kept, more, .. } = &mut self.transcript;
+        match bytes.get(..sent) {
+            Some(sent) if kept.len() + sent.len() <= CHUNK => kept.extend_from_slice(sent),
+            _ => *more = true,
+        }
+        Poll::Ready(Ok(sent))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {

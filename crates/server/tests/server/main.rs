@@ -9,6 +9,8 @@ mod connections;
 #[cfg(test)]
 mod descriptors;
 #[cfg(test)]
+mod known_heads;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod probers;

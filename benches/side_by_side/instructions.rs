@@ -1,0 +1,67 @@
+//! Instructions a probe outside of the kernel, counted by callgrind: the same on a busy machine as on an idle one.
+
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::load::{Connections, End, Load};
+use crate::peer::{Kind, Peer, Programs};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The ways that differ in what a server does.
+const WAYS: [Connections; 3] = [Connections::New, Connections::NewWithState, Connections::Kept];
+
+/// Of one server in one way.
+#[derive(Debug)]
+pub(crate) struct Instructions {
+    pub(crate) kind: Kind,
+    pub(crate) connections: Connections,
+    pub(crate) per_probe: f64,
+}
+
+/// Counts for those whose program does not mind to be slowed down fifty times.
+pub(crate) fn count(cluster: &Cluster, programs: Programs<'_>, probes: u32) -> Vec<Instructions> {
+    let mut counted = Vec::new();
+    for kind in [Kind::Nodegate, Kind::Unnoted, Kind::Before, Kind::Nginx, Kind::Haproxy] {
+        if Kind::of(programs).any(|one| one == kind)
+            && let Err(error) = count_one(kind, cluster, programs, probes, &mut counted)
+        {
+            eprintln!("instructions of {} not counted: {error}", kind.name());
+        }
+    }
+    counted
+}
+
+fn count_one(
+    kind: Kind,
+    cluster: &Cluster,
+    programs: Programs<'_>,
+    probes: u32,
+    counted: &mut Vec<Instructions>,
+) -> Result<(), Failure> {
+    let out = cluster.dir.path().join(format!("callgrind-{kind:?}"));
+    let peer = Peer::start_counted(kind, cluster, programs, &out)?;
+    for (number, connections) in (1_u32..).zip(WAYS) {
+        let load = Load { address: peer.address, connections, clients: 1, rate: None };
+        // What is done once is not counted.
+        load.run(End::Requests(20))?;
+        control(&peer, "--zero")?;
+        load.run(End::Requests(probes.into()))?;
+        control(&peer, "--dump")?;
+        let per_probe = total(&out.with_extension(number.to_string()))? / f64::from(probes);
+        counted.push(Instructions { kind, connections, per_probe });
+    }
+    Ok(())
+}
+
+fn control(peer: &Peer, what: &str) -> Result<(), Failure> {
+    let mut command = Command::new("callgrind_control");
+    let command = command.arg(what).arg(peer.pid().to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    if command.status()?.success() { Ok(()) } else { Err(format!("callgrind_control {what} failed").into()) }
+}
+
+/// `totals: 12345`, of all threads.
+fn total(file: &Path) -> Result<f64, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let totals = text.lines().filter_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
+    totals.reduce(|sum, one| sum + one).ok_or_else(|| "callgrind counted nothing".into())
+}

@@ -1,0 +1,80 @@
+//! An answer that told a verdict: noted, counted, and given again for as long as it is true.
+
+use super::app::App;
+use super::asker::asks;
+use crate::route::Route;
+use http::header::HeaderValue;
+use http::{StatusCode, Uri};
+use nodegate_readiness::{Lookup, Moment, Reply};
+use std::net::IpAddr;
+
+/// What was asked, and what was told.
+pub(crate) struct Told {
+    pub(super) route: Route,
+    pub(super) uri: Uri,
+    /// What `HAProxy` said of its server.
+    pub(super) server_state: Option<HeaderValue>,
+    pub(super) status: StatusCode,
+    pub(super) reply: Reply,
+}
+
+impl Told {
+    /// The same without a part of the buffer that it was received into.
+    pub(crate) fn detached(&self) -> Option<Self> {
+        let uri = self.uri.to_string().parse().ok()?;
+        let copied = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
+        let server_state = self.server_state.as_ref().map(copied).transpose().ok()?;
+        let Self { route, status, ref reply, .. } = *self;
+        Some(Self { route, uri, server_state, status, reply: reply.clone() })
+    }
+
+    pub(super) fn server_state(&self) -> Option<&[u8]> {
+        self.server_state.as_ref().map(HeaderValue::as_bytes)
+    }
+}
+
+impl App {
+    /// Whether what was told is still the answer to the same question. If so it is told once more, to a peer whose head has
+    /// this `server_state`, or the same as the first time.
+    pub(crate) fn tell_again(
+        &self,
+        told: &Told,
+        peer: IpAddr,
+        server_state: Option<&[u8]>,
+        now: Moment,
+    ) -> bool {
+        let Lookup::Hit(reply) = self.board.lookup(told.uri.query().unwrap_or_default(), now) else {
+            return false;
+        };
+        let again = reply == told.reply && !self.is_closing();
+        if again {
+            self.note_told(told, Some(peer), server_state.or_else(|| told.server_state()), now);
+        }
+        again
+    }
+
+    /// Notes and counts an answer.
+    pub(super) fn note_told(
+        &self,
+        told: &Told,
+        peer: Option<IpAddr>,
+        server_state: Option<&[u8]>,
+        now: Moment,
+    ) {
+        let (status, verdict) = (told.status, told.reply.verdict);
+        if told.reply.fails_open {
+            self.metrics.failed_open();
+        }
+        self.note(peer, server_state, asks(&told.uri), Some(status.as_u16()), verdict, now);
+        self.metrics.answered(told.route, status, verdict);
+    }
+}
+
+#[cfg(test)]
+impl Told {
+    /// One that no answer is compared with.
+    pub(crate) fn of_nothing() -> Self {
+        let (uri, status, reply) = (Uri::default(), StatusCode::OK, Reply::error(500, ""));
+        Self { route: Route::Health, uri, server_state: None, status, reply }
+    }
+}

@@ -1,0 +1,296 @@
+//! Heads of requests that hyper has parsed, with what was sent in answer to them.
+//!
+//! A load balancer sends the same bytes again and again. hyper parses what it has not seen yet, and it writes every answer
+//! that differs from the last one; to the same bytes and for the same [`Told`] what was sent is sent again. Only two things
+//! move on: the date of the answer, and in the head what `HAProxy` says of its server (`http-check send-state`).
+
+use crate::answer::Told;
+use httpdate::HttpDate;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// More than the balancers of a node have different checks. Who asks for more makes the others' be parsed anew.
+const MOST_HEADS: usize = 32;
+/// Longer than a balancer's head, and than the answer to it, is.
+const MOST_BYTES: usize = 1024;
+
+/// What `HAProxy` writes in front of its server's state, which is another with every session.
+const SERVER_STATE: &[u8] = b"\r\nX-Haproxy-Server-State: ";
+const DATE: &[u8] = b"\r\ndate: ";
+/// As in `Sun, 06 Nov 1994 08:49:37 GMT`.
+const DATE_LEN: usize = 29;
+
+/// The heads that are known to one listener.
+#[derive(Default)]
+pub(super) struct KnownHeads {
+    heads: Vec<KnownHead>,
+    /// The one that gives way to the next.
+    oldest: usize,
+    clock: Clock,
+}
+
+/// One head, and the answer to it.
+struct KnownHead {
+    head: Head,
+    /// What the answer says.
+    told: Told,
+    /// Whether the connection ends with it.
+    ends: bool,
+    answer: Vec<u8>,
+    date_at: usize,
+    dated: Option<u64>,
+}
+
+/// What was sent and received with one request that hyper has answered.
+pub(super) struct Exchange<'a> {
+    pub(super) head: &'a [u8],
+    pub(super) answer: &'a [u8],
+    pub(super) told: Told,
+    pub(super) ends: bool,
+}
+
+/// A head as it is compared.
+struct Head {
+    /// All of it, or what is in front of the server's state.
+    start: Vec<u8>,
+    /// What comes after the server's state, if it has one.
+    end: Option<Vec<u8>>,
+}
+
+/// A second, and how answers write it.
+#[derive(Default)]
+struct Clock {
+    second: Option<u64>,
+    text: [u8; DATE_LEN],
+}
+
+/// What to send, and whether the connection ends with it.
+pub(super) struct KnownAnswer<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) ends: bool,
+}
+
+/// Bytes that are a head.
+struct Match<'a> {
+    /// What is in them where that head has what changes.
+    server_state: Option<&'a [u8]>,
+}
+
+impl KnownHeads {
+    /// What was sent in answer to these bytes, with the date of now, if `is_true` of what it says and of the server's state.
+    pub(super) fn answer(
+        &mut self,
+        bytes: &[u8],
+        now: SystemTime,
+        is_true: impl FnOnce(&Told, Option<&[u8]>) -> bool,
+    ) -> Option<KnownAnswer<'_>> {
+        let mut found = self.heads.iter_mut().filter_map(|known| Some((known.head.matches(bytes)?, known)));
+        let (Match { server_state }, known) = found.next()?;
+        if !is_true(&known.told, server_state) {
+            return None;
+        }
+        known.date(self.clock.at(now));
+        Some(KnownAnswer { bytes: &known.answer, ends: known.ends })
+    }
+
+    /// Remembers an exchange, if it is one that can be repeated.
+    pub(super) fn remember(&mut self, exchange: Exchange<'_>) {
+        let Exchange { head, answer, told, ends } = exchange;
+        // What ends otherwise is not one whole head.
+        if !head.ends_with(b"\r\n\r\n") || head.len().max(answer.len()) > MOST_BYTES {
+            return;
+        }
+        let Some(date_at) = find(answer, DATE).map(|at| at + DATE.len()) else { return };
+        if answer.get(date_at + DATE_LEN..).is_none_or(|rest| !rest.starts_with(b"\r\n")) {
+            return;
+        }
+        let Some(told) = told.detached() else { return };
+        let known =
+            KnownHead { head: Head::new(head), told, ends, answer: answer.to_vec(), date_at, dated: None };
+        let same = self.heads.iter().position(|known| known.head.matches(head).is_some());
+        let place = same.unwrap_or_else(|| {
+            let oldest = self.oldest;
+            self.oldest = (oldest + 1) % MOST_HEADS;
+            oldest
+        });
+        match self.heads.get_mut(place) {
+            Some(place) => *place = known,
+            None => self.heads.push(known),
+        }
+        debug_assert!(self.heads.len() <= MOST_HEADS);
+    }
+}
+
+impl KnownHead {
+    fn date(&mut self, clock: &Clock) {
+        if self.dated == clock.second {
+            return;
+        }
+        if let Some(date) = self.answer.get_mut(self.date_at..self.date_at + DATE_LEN) {
+            date.copy_from_slice(&clock.text);
+            self.dated = clock.second;
+        }
+    }
+}
+
+impl Head {
+    fn new(head: &[u8]) -> Self {
+        let state_at = find(head, SERVER_STATE).map(|at| at + SERVER_STATE.len());
+        let split = state_at.and_then(|at| {
+            let (start, rest) = head.split_at_checked(at)?;
+            let (_, end) = rest.split_at_checked(find(rest, b"\r\n")?)?;
+            let split = Self { start: start.to_vec(), end: Some(end.to_vec()) };
+            // A second one would be read, and noted, in a way of its own.
+            (find(end, SERVER_STATE).is_none() && split.matches(head).is_some()).then_some(split)
+        });
+        split.unwrap_or_else(|| Self { start: head.to_vec(), end: None })
+    }
+
+    /// Whether these bytes are this head.
+    fn matches<'a>(&self, bytes: &'a [u8]) -> Option<Match<'a>> {
+        let Some(end) = &self.end else {
+            return (bytes == self.start).then_some(Match { server_state: None });
+        };
+        let state = bytes.strip_prefix(self.start.as_slice())?.strip_suffix(end.as_slice())?;
+        // Spaces at its ends are no part of a header's value, and what can't be seen may be more than a value.
+        let is_plain = state.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        let is_trimmed = !matches!((state.first(), state.last()), (None | Some(b' '), _) | (_, Some(b' ')));
+        (is_plain && is_trimmed).then_some(Match { server_state: Some(state) })
+    }
+}
+
+impl Clock {
+    /// The same at a later time.
+    fn at(&mut self, now: SystemTime) -> &Self {
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if self.second != Some(second)
+            && let Ok(text) =
+                HttpDate::from(UNIX_EPOCH + Duration::from_secs(second)).to_string().into_bytes().try_into()
+        {
+            *self = Self { second: Some(second), text };
+        }
+        self
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n{}";
+
+    fn known(head: &str) -> KnownHeads {
+        let mut known = KnownHeads::default();
+        remember(&mut known, head);
+        known
+    }
+
+    fn remember(known: &mut KnownHeads, head: &str) {
+        let (head, answer) = (head.as_bytes(), ANSWER.as_bytes());
+        known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: true });
+    }
+
+    /// What is sent at that second after 1970, and the server's state that was seen.
+    fn ask(known: &mut KnownHeads, head: &str, second: u64) -> Option<(String, Option<String>)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut seen = None;
+        let at = UNIX_EPOCH + Duration::from_secs(second);
+        let answer = known.answer(head.as_bytes(), at, |_, state| {
+            seen = state.map(text);
+            true
+        })?;
+        Some((text(answer.bytes), seen))
+    }
+
+    #[test]
+    fn the_same_bytes_get_the_same_answer_with_todays_date() {
+        let head = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut known = known(head);
+        for (second, date) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (784_111_778, "Sun, 06 Nov 1994 08:49:38 GMT"),
+        ] {
+            let sent = ANSWER.replace("Sun, 06 Nov 1994 08:49:37 GMT", date);
+            assert_eq!(ask(&mut known, head, second), Some((sent, None)));
+        }
+        for other in
+            ["get /health HTTP/1.1\r\nHost: a\r\n\r\n", "GET /health HTTP/1.1\r\nHost: a\r\n\r\n\r\n", ""]
+        {
+            assert_eq!(ask(&mut known, other, 1), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_true_any_more_is_not_given() {
+        let head = "GET /health HTTP/1.1\r\n\r\n";
+        assert!(known(head).answer(head.as_bytes(), UNIX_EPOCH, |_, _| false).is_none());
+    }
+
+    #[test]
+    fn what_haproxy_says_of_its_server_may_change() {
+        let head =
+            |state: &str| format!("OPTIONS / HTTP/1.0\r\nX-Haproxy-Server-State: {state}\r\nHost: a\r\n\r\n");
+        let mut known = known(&head("UP 2/3; name=bck/srv; node=lb1; weight=1/2; scur=13/22; qcur=0"));
+        let other = "DOWN 0/2; name=bck/srv; node=lb1; weight=1/2; scur=0/22; qcur=0";
+        let (_, seen) = ask(&mut known, &head(other), 1).unwrap();
+        assert_eq!(seen.as_deref(), Some(other));
+        for strange in
+            ["", " ", "UP ", " UP", "UP\r\nContent-Length: 5", "UP\nHost: b", "UP\0", "\u{fc}p", "a\tb"]
+        {
+            assert_eq!(ask(&mut known, &head(strange), 1), None, "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn their_number_has_a_bound_and_the_oldest_gives_way() {
+        let head = |number: usize| format!("GET /{number} HTTP/1.1\r\n\r\n");
+        let mut known = KnownHeads::default();
+        for number in 0..=MOST_HEADS {
+            remember(&mut known, &head(number));
+            remember(&mut known, &head(number));
+        }
+        assert_eq!(known.heads.len(), MOST_HEADS);
+        let mut is_known = |number| ask(&mut known, &head(number), 1).is_some();
+        assert!(!is_known(0) && (1..=MOST_HEADS).all(is_known));
+    }
+
+    #[test]
+    fn what_can_not_be_repeated_is_not_remembered() {
+        for (head, answer) in [
+            ("GET / HTTP/1.1\r\nHost: a\r\n", ANSWER),
+            ("GET / HTTP/1.1\n\n", ANSWER),
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"),
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\ndate: today\r\n\r\n"),
+            (&format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "a".repeat(MOST_BYTES)), ANSWER),
+            ("GET / HTTP/1.1\r\n\r\n", &format!("{ANSWER}{}", "a".repeat(MOST_BYTES))),
+        ] {
+            let mut known = KnownHeads::default();
+            let (head, answer) = (head.as_bytes(), answer.as_bytes());
+            known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: false });
+            assert!(known.heads.is_empty());
+        }
+    }
+
+    proptest! {
+        /// Bytes that pass for a head differ from it in nothing but the server's state.
+        #[test]
+        fn any_other_head_is_another(
+            head in "(GET|OPTIONS) /[a-z]{0,3} HTTP/1.[01]\r\n(X-Haproxy-Server-State: [A-Z]{0,2}\r\n|[a-c]: [a-c]\r\n){0,2}\r\n",
+            other in "(GET|OPTIONS) /[a-z]{0,3} HTTP/1.[01]\r\n(X-Haproxy-Server-State: [A-Z]{0,2}\r\n|[a-c]: [a-c]\r\n){0,2}\r\n",
+        ) {
+            let mut known = known(&head);
+            if let Some((_, seen)) = ask(&mut known, &other, 1) {
+                let without = |head: &str| {
+                    let state = |line: &&str| !line.starts_with("X-Haproxy-Server-State: ");
+                    head.lines().filter(state).map(str::to_owned).collect::<Vec<_>>()
+                };
+                prop_assert!(other == head || (seen.is_some() && without(&other) == without(&head)));
+            }
+        }
+    }
+}
