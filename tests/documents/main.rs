@@ -17,5 +17,6 @@ mod docs;
 mod man;
 mod manifests;
 mod prometheus;
+mod release;
 mod running_demo;
 mod tools;

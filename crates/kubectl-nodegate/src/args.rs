@@ -304,7 +304,7 @@ impl Args {
 }
 
 /// Whether Kubernetes could have given this name. It becomes part of a path.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     (1..=LONGEST_NAME).contains(&name.len())
         && name.chars().all(is_of_name)

@@ -7,6 +7,7 @@
 mod agents;
 mod args;
 mod cluster;
+mod complete;
 mod console;
 mod drain;
 mod fleet;
@@ -27,7 +28,10 @@ pub fn command() -> clap::Command {
 
 /// All of it; gives the exit code.
 pub fn main() -> ExitCode {
-    start().unwrap_or_else(|code| code)
+    match complete::words() {
+        Some(words) => complete::run(&words),
+        None => start().unwrap_or_else(|code| code),
+    }
 }
 
 fn start() -> Result<ExitCode, ExitCode> {

@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -84,17 +84,21 @@ impl Cluster {
     /// All Nodes with these labels.
     pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<Node>, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
-        let mut page = ListParams::default().limit(PAGE);
-        page.label_selector = selector.map(str::to_owned);
+        let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
-        loop {
-            let list = in_time("can't list Nodes", api.list(&page)).await?;
-            nodes.extend(list.items.iter().map(Node::of));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(nodes),
-            }
-        }
+        let list = async |page: &ListParams| api.list(page).await;
+        pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(Node::of))).await?;
+        Ok(nodes)
+    }
+
+    /// The names of all Nodes, without the rest of them.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, ClusterError> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let mut names = Vec::new();
+        let list = async |page: &ListParams| api.list_metadata(page).await;
+        let keep = |items: Vec<_>| names.extend(items.iter().map(ResourceExt::name_any));
+        pages("can't list Nodes", ListParams::default(), list, keep).await?;
+        Ok(names)
     }
 
     /// These Nodes; one that is not there says so.
@@ -113,13 +117,10 @@ impl Cluster {
     /// The pods of agents, by their nodes' names.
     pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, ClusterError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut page = ListParams::default().limit(PAGE).labels(AGENT_LABEL);
         let mut pods = BTreeMap::new();
-        loop {
-            let what = format!("can't list Pods in {}", self.namespace);
-            let list = in_time(&what, api.list(&page)).await?;
-            // Two on a node are one and the same port; one that runs is the better way there.
-            for pod in &list.items {
+        // Two on a node are one and the same port; one that runs is the better way there.
+        let keep = |items: Vec<Pod>| {
+            for pod in items {
                 let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { continue };
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
                 let runs = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
@@ -127,11 +128,11 @@ impl Cluster {
                     pods.insert(node, pod.name_any());
                 }
             }
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(pods),
-            }
-        }
+        };
+        let what = format!("can't list Pods in {}", self.namespace);
+        let list = async |page: &ListParams| api.list(page).await;
+        pages(&what, ListParams::default().labels(AGENT_LABEL), list, keep).await?;
+        Ok(pods)
     }
 
     /// Marks a Node as out, or takes the mark away.
@@ -178,6 +179,24 @@ impl Node {
 
     fn absent(name: &str) -> Self {
         Self { name: name.to_owned(), address: None, unschedulable: false, exists: false }
+    }
+}
+
+/// Lists page by page, and gives what is on each away.
+async fn pages<T: Clone>(
+    what: &str,
+    wanted: ListParams,
+    list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>,
+    mut keep: impl FnMut(Vec<T>),
+) -> Result<(), ClusterError> {
+    let mut page = wanted.limit(PAGE);
+    loop {
+        let found = in_time(what, list(&page)).await?;
+        keep(found.items);
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(()),
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 )]
 
 mod arguments;
+mod complete;
 mod credentials;
 mod drain;
 mod fleet;

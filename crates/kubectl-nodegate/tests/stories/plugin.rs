@@ -11,6 +11,7 @@ fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     if !bin.exists() {
         std::fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_kubectl-nodegate"), bin.join("kubectl-nodegate")).unwrap();
+        symlink("kubectl-nodegate", bin.join("kubectl_complete-nodegate")).unwrap();
     }
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new(kubectl);
@@ -30,6 +31,8 @@ fn finds_it(lab: &Lab, program: &str) -> String {
     assert!(fleet.code == Some(0) && fleet.row("a").starts_with("a Ready"), "{fleet:#?}");
     let wrong = kubectl(lab, program, &["nodegate", "--bogus"]);
     assert_eq!(wrong.code, Some(3), "its exit code is kubectl's: {wrong:#?}");
+    let completed = kubectl(lab, program, &["__completeNoDesc", "nodegate", "drain", "--for=told", ""]);
+    assert_eq!((completed.code, completed.out.as_str()), (Some(0), "a\n:4\n"), "{completed:#?}");
     version.out.lines().next().unwrap_or_default().to_owned()
 }
 

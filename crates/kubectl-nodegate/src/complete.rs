@@ -1,0 +1,192 @@
+//! What is offered when somebody presses TAB behind `kubectl nodegate`. kubectl runs `kubectl_complete-nodegate`, which is this
+//! program under another name, with the words that stand there. It takes one candidate a line, behind a tab what that means,
+//! and a last line that says whether the shell offers files besides.
+
+use crate::args::{Args, ClusterArgs, is_name};
+use crate::cluster::Cluster;
+use crate::console::Console;
+use clap::{Arg, Args as _, Command, CommandFactory, FromArgMatches};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The name that kubectl looks for.
+const NAME: &str = "kubectl_complete-nodegate";
+/// How long the shell stands still at most while the names of nodes are fetched; then it offers what else there is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The words to complete, if the program was called under the name for that. The last one is the one that is being typed.
+pub(crate) fn words() -> Option<Vec<String>> {
+    let mut words = std::env::args_os();
+    let name = words.next()?;
+    let is_asked = Path::new(&name).file_stem() == Some(OsStr::new(NAME));
+    is_asked.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
+}
+
+/// Prints what can stand there. Whatever fails, there is less of it.
+pub(crate) fn run(words: &[String]) -> ExitCode {
+    let mut program = Args::command();
+    program.build();
+    let offer = Typed::of(&program, words).offer();
+    let lines = offer.candidates.iter().map(|candidate| format!("{candidate}\n"));
+    let _ = Console::write(&format!("{}:{}\n", lines.collect::<String>(), offer.files.directive()));
+    ExitCode::SUCCESS
+}
+
+/// Whether the shell offers files where nothing else is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    Offered,
+    NotOffered,
+}
+
+impl Files {
+    /// As cobra numbers it: `ShellCompDirectiveDefault` and `ShellCompDirectiveNoFileComp`.
+    fn directive(self) -> u8 {
+        match self {
+            Self::Offered => 0,
+            Self::NotOffered => 4,
+        }
+    }
+}
+
+struct Offer {
+    candidates: Vec<String>,
+    files: Files,
+}
+
+impl Offer {
+    /// Those that begin as the word does.
+    fn of(word: &str, candidates: impl IntoIterator<Item = String>) -> Self {
+        let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(word));
+        Self { candidates: fitting.collect(), files: Files::NotOffered }
+    }
+}
+
+/// What stands on the command line so far.
+struct Typed<'a> {
+    /// The program, or the one of its commands that stands first.
+    command: &'a Command,
+    is_first: bool,
+    /// The flag before the last word, if its value is still to come.
+    flag: Option<&'a Arg>,
+    /// Flags that have a value, by their names.
+    values: Vec<(&'a str, &'a str)>,
+    nodes: Vec<&'a str>,
+    /// Behind `--` stands what is for others.
+    is_behind: bool,
+    /// The word that is being typed.
+    last: &'a str,
+}
+
+impl<'a> Typed<'a> {
+    fn of(program: &'a Command, words: &'a [String]) -> Self {
+        let (last, before) =
+            words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+        let mut typed = Self {
+            command: program,
+            is_first: true,
+            flag: None,
+            values: Vec::new(),
+            nodes: Vec::new(),
+            is_behind: false,
+            last,
+        };
+        for word in before {
+            typed.take(word);
+            typed.is_first = false;
+        }
+        typed
+    }
+
+    fn take(&mut self, word: &'a str) {
+        if let Some(flag) = self.flag.take() {
+            self.values.push((flag.get_id().as_str(), word));
+        } else if self.is_behind || word == "--" {
+            self.is_behind = true;
+        } else if word.starts_with('-') {
+            let (name, value) =
+                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            let flag = self.flag_named(name);
+            match value {
+                Some(value) => self.values.extend(flag.map(|flag| (flag.get_id().as_str(), value))),
+                None => self.flag = flag,
+            }
+        } else if let Some(command) = self.command.find_subcommand(word).filter(|_| self.is_first) {
+            self.command = command;
+        } else {
+            self.nodes.push(word);
+        }
+    }
+
+    /// The flag that is written so, if it takes a value.
+    fn flag_named(&self, name: &str) -> Option<&'a Arg> {
+        let is_it = |flag: &&Arg| match name.strip_prefix("--") {
+            Some(long) => flag.get_long() == Some(long),
+            None => flag.get_short().is_some_and(|short| name.strip_prefix('-') == Some(&*short.to_string())),
+        };
+        self.command.get_arguments().find(is_it).filter(|flag| flag.get_action().takes_values())
+    }
+
+    fn offer(&self) -> Offer {
+        if self.is_behind {
+            return Offer::of(self.last, []);
+        }
+        if let Some(flag) = self.flag {
+            return values(flag, self.last);
+        }
+        if let Some((name, value)) = self.last.split_once('=').filter(|(name, _)| name.starts_with('-')) {
+            return self.flag_named(name).map_or_else(|| Offer::of(value, []), |flag| values(flag, value));
+        }
+        if self.last.starts_with('-') {
+            return Offer::of(self.last, self.flags());
+        }
+        let commands = self.command.get_subcommands().filter(|_| self.is_first);
+        let commands = commands.map(|command| explained(command.get_name(), command.get_about()));
+        let names = self.names().into_iter().filter(|name| !self.nodes.contains(&name.as_str()));
+        Offer::of(self.last, commands.chain(names))
+    }
+
+    fn flags(&self) -> impl Iterator<Item = String> {
+        let flags = self.command.get_arguments().filter(|flag| !flag.is_hide_set());
+        flags.filter_map(|flag| Some(explained(&format!("--{}", flag.get_long()?), flag.get_help())))
+    }
+
+    /// The names of the cluster's nodes, of the cluster that the flags name.
+    fn names(&self) -> Vec<String> {
+        let chosen = self.values.iter().filter(|(flag, _)| matches!(*flag, "kubeconfig" | "context"));
+        let flags = chosen.map(|(flag, value)| format!("--{flag}={value}"));
+        let parser = ClusterArgs::augment_args(Command::new(NAME).no_binary_name(true));
+        let Ok(args) =
+            parser.try_get_matches_from(flags).and_then(|found| ClusterArgs::from_arg_matches(&found))
+        else {
+            return Vec::new();
+        };
+        let (found, names) = mpsc::sync_channel(1);
+        // A program that credentials come from can't be broken off; a thread can be left behind.
+        std::thread::spawn(move || found.send(fetched(&args)));
+        names.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default()
+    }
+}
+
+fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let names = runtime.block_on(async { Cluster::connect(args).await?.names().await }).ok()?;
+    // A shell reads them.
+    Some(names.into_iter().filter(|name| is_name(name)).collect())
+}
+
+/// What a flag may be: one of the words that the value is called by, or a file.
+fn values(flag: &Arg, word: &str) -> Offer {
+    let called = flag.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+    let words = called.split('|').filter(|_| called.contains('|')).map(str::to_owned);
+    let files = if called == "FILE" { Files::Offered } else { Files::NotOffered };
+    Offer { files, ..Offer::of(word, words) }
+}
+
+/// A candidate, and what it means.
+fn explained(name: &str, help: Option<&clap::builder::StyledStr>) -> String {
+    help.map_or_else(|| name.to_owned(), |help| format!("{name}\t{help}"))
+}
