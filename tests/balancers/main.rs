@@ -17,6 +17,7 @@ mod backend;
 mod balancer;
 mod bgp;
 mod caddy;
+mod companion;
 mod configurations;
 mod drains;
 mod envoy;

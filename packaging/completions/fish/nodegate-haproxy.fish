@@ -21,7 +21,7 @@ http\t''"
 complete -c nodegate-haproxy -l balance -d 'The algorithm of Services that ask for none' -r -f
 complete -c nodegate-haproxy -l address-types -d 'Which addresses of a node are used, the preferred type first' -r -f
 complete -c nodegate-haproxy -l check-port -d 'nodegate\'s port on the nodes' -r -f
-complete -c nodegate-haproxy -l check-path -d 'What a health check asks for; with drain=200 a drained node is healthy, and is drained by its state' -r -f
+complete -c nodegate-haproxy -l check-path -d 'What a health check asks for; by drain=404 HAProxy itself gives a drained node nothing new, and keeps what is open there' -r -f
 complete -c nodegate-haproxy -l check-interval -d 'The time between two checks of a node' -r -f
 complete -c nodegate-haproxy -l agent-port -d 'nodegate\'s agent-check port on the nodes; 0 if it is not to be asked' -r -f
 complete -c nodegate-haproxy -l local-check -d 'Who knows whether a node has an endpoint of a Service with externalTrafficPolicy: Local. auto: kube-proxy at the healthCheckNodePort, nodegate\'s /services/… where there is none; nodegate: always the latter' -r -f -a "auto\t''

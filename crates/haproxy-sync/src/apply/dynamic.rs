@@ -149,8 +149,8 @@ fn last_resort_line(check: &Check, backend: &LastResortBackend, node: &str) -> O
     };
     let Check { inter_ms, rise, fall, .. } = check;
     let health = backend.check.as_ref().map_or_else(String::new, |asked| {
-        let (port, inter) = (asked.port, 3 * inter_ms);
-        format!(" check port {port} inter {inter} fastinter {inter_ms} rise {rise} fall {fall}")
+        let rarely = if backend.is_local() { format!("{} fastinter ", 3 * inter_ms) } else { String::new() };
+        format!(" check port {} inter {rarely}{inter_ms} rise {rise} fall {fall}", asked.port)
     });
     Some(format!("{address} weight {}{}{health}", server.weight, proxy(backend.send_proxy)))
 }

@@ -148,7 +148,7 @@ impl Default for Policy {
             reserved: BTreeSet::from([22]),
             check: Check {
                 port: HTTP_PORT,
-                path: "/health?drain=200".to_owned(),
+                path: "/health?drain=404".to_owned(),
                 inter_ms: 1000,
                 rise: 1,
                 fall: 2,

@@ -177,7 +177,7 @@ pub(crate) struct Args {
     #[arg(value_parser = number(1..=u16::MAX, "takes a port from 1 to 65535"))]
     pub(crate) check_port: u16,
 
-    /// What a health check asks for; with drain=200 a drained node is healthy, and is drained by its state
+    /// What a health check asks for; by drain=404 HAProxy itself gives a drained node nothing new, and keeps what is open there
     #[arg(long, env = "NODEGATE_HAPROXY_CHECK_PATH", value_name = "PATH")]
     #[arg(default_value_t = Policy::default().check.path, value_parser = check_path)]
     pub(crate) check_path: String,

@@ -208,6 +208,14 @@ impl Lab {
         self.column(backend, server, 6).await
     }
 
+    /// The word for a server on HAProxy's status page.
+    pub(crate) async fn status(&self, backend: &str, server: &str) -> String {
+        let text = self.runtime().ask("show stat -1 4 -1").await.unwrap_or_default();
+        let start = format!("{backend},{server},");
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
+        line.split(',').nth(17).unwrap_or_default().to_owned()
+    }
+
     pub(crate) async fn weight(&self, backend: &str, server: &str) -> Option<u32> {
         self.column(backend, server, 7).await
     }

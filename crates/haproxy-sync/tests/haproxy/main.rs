@@ -11,6 +11,7 @@
 
 mod applier;
 mod beginnings;
+mod by_check;
 mod faults;
 mod inherits;
 mod lab;
@@ -58,6 +59,8 @@ async fn table() {
     table.row(moves::stubborn_agent()).await;
     table.row(moves::draining_agent()).await;
     table.row(moves::local_traffic()).await;
+    table.row(by_check::without_the_program()).await;
+    table.row(by_check::over_a_reload()).await;
     table.row(last_resort::mass_cordon()).await;
     table.row(last_resort::the_least_bad_nodes()).await;
     table.row(last_resort::joined_nodes()).await;

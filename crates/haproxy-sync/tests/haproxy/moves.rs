@@ -191,12 +191,7 @@ pub(crate) async fn local_traffic() -> Row {
     lab.sim.apply(service).unwrap();
     lab.start(&[port]).await;
     let backend = format!("k8s_default_local_{port}");
-    let status = async |node: usize| {
-        let text = lab.runtime().ask("show stat -1 4 -1").await.unwrap_or_default();
-        let start = format!("{backend},{},", node_name(node));
-        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default().to_owned();
-        line.split(',').nth(17).unwrap_or_default().to_owned()
-    };
+    let status = async |node: usize| lab.status(&backend, &node_name(node)).await;
     lab.until("checks find the endpoints", async || {
         let up = status(0).await.starts_with("UP") && status(1).await.starts_with("UP");
         up && status(2).await == "DOWN" && status(3).await == "DOWN"

@@ -3,10 +3,11 @@
 use nodegate_haproxy_sync::plan::names::is_dns_name;
 use std::net::{IpAddr, SocketAddr};
 
-const WHOLE: [&str; 5] = [
+const WHOLE: [&str; 6] = [
     "mode tcp",
     "mode http",
     "hash-type consistent",
+    "http-check disable-on-404",
     "load-server-state-from-file local",
     "load-server-state-from-file none",
 ];

@@ -13,7 +13,7 @@ const CHECKS: u64 = 3;
 
 /// Asks a port until a request has reached a node. A server that is checked in vain is up until its checks have failed;
 /// so some rounds of checks are waited for first.
-async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize) {
+pub(crate) async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize) {
     let before = lab.checked.lock().unwrap().clone();
     lab.until("nodes have been checked again", async || {
         let now = lab.checked.lock().unwrap();
@@ -29,7 +29,7 @@ async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize) {
 }
 
 /// Asks a port many times; a node gets none of it.
-fn spares(lab: &Lab, port: u16, index: usize) {
+pub(crate) fn spares(lab: &Lab, port: u16, index: usize) {
     let before = count(&lab.served, index);
     for _ in 0..30 {
         get(port).unwrap();
@@ -38,7 +38,7 @@ fn spares(lab: &Lab, port: u16, index: usize) {
 }
 
 /// One more Service, and HAProxy is reloaded for it.
-async fn reload(lab: &Lab) -> u16 {
+pub(crate) async fn reload(lab: &Lab) -> u16 {
     let before = lab.processes_now().await.reloads;
     let port = ports::free();
     lab.sim.apply(lab.service(&format!("more-{port}"), port, &json!({}))).unwrap();

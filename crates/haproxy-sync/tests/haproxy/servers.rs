@@ -20,19 +20,27 @@ pub(crate) fn count_of(counts: &Counts, node: IpAddr) -> u64 {
 
 /// An HTTP server on all addresses that counts by the address it was reached at.
 pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
+    serve_status(counts, move |at| if healthy(at) { "200 OK" } else { "503 Service Unavailable" }).await
+}
+
+/// The same with statuses of its own.
+pub(crate) async fn serve_status(
+    counts: Counts,
+    status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
+) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let (counts, healthy) = (counts.clone(), healthy.clone());
+            let (counts, status) = (counts.clone(), status.clone());
             tokio::spawn(async move {
                 let mut buffer = [0; 2048];
                 let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
                 assert!(bytes > 0);
                 let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
                 *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-                let status = if healthy(at) { "200 OK" } else { "503 Service Unavailable" };
+                let status = status(at);
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
