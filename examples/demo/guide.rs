@@ -87,7 +87,7 @@ fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: 
         ("kubectl cordon worker-1", "watch the answer flip below"),
         (health.as_str(), "503, reason Unschedulable"),
         ("kubectl uncordon worker-1", "and back"),
-        ("kubectl nodegate drain worker-1 -- --ignore-daemonsets", drained),
+        ("kubectl nodegate drain worker-1", drained),
         ("kubectl nodegate uncordon worker-1", "waits until the balancers know"),
         ("kubectl drain worker-2 --ignore-daemonsets", plain),
         (

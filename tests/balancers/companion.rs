@@ -3,8 +3,8 @@
 
 use crate::nodes::Nodes;
 use crate::site::{FRONTEND_PORT, HTTP_PORT, NODES, SERVICE_PORT};
-use crate::traffic::{Held, failures, traffic};
-use nodegate_testbed::prober::Prober;
+use crate::traffic::{Held, ask, failures, traffic};
+use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::process::{Program, signal};
 use nodegate_testbed::programs::{self, haproxy_sync, system};
 use nodegate_testbed::{until, until_or};
@@ -59,7 +59,10 @@ impl Pool {
         until("HAProxy to run", || UnixStream::connect(&master).ok());
         let mut command = companion(&nodes, &["--master-socket", master.to_str().unwrap()]);
         let companion = Some(Program::start(&mut command));
-        let traffic = traffic(nodes.site.frontend());
+        let frontend = nodes.site.frontend();
+        let names = |saw| matches!(saw, Saw::Answer(_, node) if NODES.contains(&node.as_str()));
+        until("an answer of a node", || names(ask(frontend)).then_some(()));
+        let traffic = traffic(frontend);
         Self { companion, _haproxy: haproxy, traffic, nodes }
     }
 

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 /// Between two questions to an agent.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long an agent may take to see what has been written to its Node. Asked at once, it would say that the node that has just
+/// been cordoned is Ready.
+const TO_BE_SEEN: Duration = Duration::from_millis(100);
 /// How many nodes are waited for at a time.
 const AT_ONCE: usize = 256;
 
@@ -47,6 +50,11 @@ pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<No
         Some(absent) => Err(format!("the cluster has no Node {}", absent.name)),
         None => Ok(nodes),
     }
+}
+
+/// Lets a cordon, or the end of one, come to the agents.
+pub(crate) async fn until_seen() {
+    tokio::time::sleep(TO_BE_SEEN).await;
 }
 
 impl Wait<'_> {

@@ -25,13 +25,13 @@ pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
     })
 }
 
-/// What clap says in several lines, without its advice to read the manual.
+/// What clap says in several lines, without its advice to read the manual. Below a line that ends with a colon is what it names.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
-    telling.collect::<Vec<_>>().join("; ").replacen("error: ", "", 1)
+    telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1)
 }
 
 /// clap ends at the first value that is wrong. So it takes the words apart as texts first; then each is tried, and those

@@ -42,6 +42,14 @@ pub(crate) enum ClusterError {
     Timeout { what: String },
 }
 
+impl ClusterError {
+    /// Whether the API server has said that it has not done it.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let Self::Kube { error, .. } = self else { return false };
+        matches!(&**error, kube::Error::Api(status) if status.code < 500)
+    }
+}
+
 /// A Node, as far as it is of interest here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {

@@ -9,7 +9,7 @@ use crate::agents::Agents;
 use crate::args::DrainArgs;
 use crate::cluster::Node;
 use crate::console::Console;
-use crate::wait::{Steps, Wait, existing};
+use crate::wait::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
 use nodegate_readiness::probers::{Ended, RISE};
 use std::cell::Cell;
@@ -19,6 +19,8 @@ use stopped::Stopped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Untouched,
+    /// The API server has been told to, and has not said that it has.
+    Cordoning,
     Cordoned,
     Evicting,
 }
@@ -82,6 +84,7 @@ impl Drain<'_> {
         }
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
+        until_seen().await;
         let DrainArgs { goal, fall, ref patience, .. } = *self.args;
         let demands = patience.demands(fall, RISE);
         let (agents, console) = (self.agents, self.console);
@@ -97,8 +100,14 @@ impl Drain<'_> {
         if self.node.unschedulable {
             self.steps.line("is cordoned already");
         } else {
+            self.left.set(Left::Cordoning);
             let done = self.agents.cluster().set_unschedulable(&self.node.name, true).await;
-            done.map_err(|error| Stopped::failed(error.to_string()))?;
+            done.map_err(|error| {
+                if error.is_refusal() {
+                    self.left.set(Left::Untouched);
+                }
+                Stopped::failed(error.to_string())
+            })?;
             self.steps.line("cordoned");
         }
         self.left.set(Left::Cordoned);
@@ -112,6 +121,9 @@ impl Drain<'_> {
         match self.left.get() {
             Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
             Left::Untouched => "nothing was done to it".to_owned(),
+            Left::Cordoning => {
+                format!("it may be cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}")
+            }
             Left::Cordoned => {
                 format!(
                     "it is left cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}"

@@ -18,10 +18,8 @@ pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &Node) -> Res
     can_be_known(&answer, args)?;
     let ready = others_that_are_ready(agents, node).await?;
     if ready < args.min_ready {
-        let demanded = args.min_ready;
-        return Err(Stopped::failed(format!(
-            "refused: {ready} other nodes are Ready, --min-ready={demanded}"
-        )));
+        let (demanded, are) = (args.min_ready, if ready == 1 { "node is" } else { "nodes are" });
+        return Err(Stopped::failed(format!("refused: {ready} other {are} Ready, --min-ready={demanded}")));
     }
     let alone = "no other node is Ready: it is the last one that gets new traffic";
     Ok(if ready == 0 { vec![alone.to_owned()] } else { Vec::new() })

@@ -24,7 +24,7 @@ fn wrong_flags_are_named_all_at_once() {
         (&["-l", "a=b", "a"], "takes names of nodes or a --selector, and not both"),
         (&["drain", "a", "--", "--dry-run=client"], "drain has no --dry-run"),
         (&["drain", "a", "--for=ready"], "--for \"ready\": takes told or released"),
-        (&["drain"], "required"),
+        (&["drain"], "the following required arguments were not provided: <NODE>...\n"),
         (&["wait", "a", "--fall=0", "--timeout=0s"], "--fall \"0\": takes 1 to 100"),
         (&["--bogus"], "unexpected argument '--bogus'"),
     ] {

@@ -1,11 +1,12 @@
 //! Drains, with the real kubectl.
 
 use crate::lab::{Lab, Said, out, prober, ready, says};
-use nodegate_kube_sim::Sim;
+use nodegate_kube_sim::{Effect, Scope, Sim};
 use nodegate_testbed::crowd::Manner;
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -178,6 +179,7 @@ fn too_few_others_refuse_and_the_last_one_is_warned_of() {
         both.code == Some(1) && is_cordoned(&lab, "worker-1") && !is_cordoned(&lab, "worker-2"),
         "{both:#?}"
     );
+    assert!(both.out.contains("refused: 1 other node is Ready, --min-ready=2"), "{both:#?}");
     // A guess does not count.
     let mut stale = ready("worker-3");
     stale["cache"]["stale"] = json!(true);
@@ -225,18 +227,34 @@ fn who_breaks_it_off_is_told_how_the_node_is_left() {
     let lab = cluster(Scene { told: 1, deaf: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
         lab.sim.uncordon("worker-1");
-        let child = lab
-            .command(&["drain", "worker-1"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        until("the cordon", || is_cordoned(&lab, "worker-1").then_some(()));
+        let mut child = lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.ends_with("  cordoned")) && is_cordoned(&lab, "worker-1"));
         process::signal(child.id(), signal);
-        let said = Said::of(&child.wait_with_output().unwrap());
-        assert_eq!(said.code, Some(1), "{said:#?}");
-        assert!(said.out.contains(&format!("broken off by {name}")), "{said:#?}");
-        assert!(said.out.contains("it is left cordoned, and no pod was evicted; back: "), "{said:#?}");
+        let said = lines.collect::<Vec<_>>().join("\n");
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+        assert!(said.contains(&format!("broken off by {name}")), "{said}");
+        assert!(said.contains("it is left cordoned, and no pod was evicted; back: "), "{said}");
+    }
+}
+
+/// Of a cordon whose answer nobody could read it is not known whether it was done; of one that was refused it is.
+#[test]
+fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let scope = || Scope::all().resources(&["nodes"]).verbs(&["patch"]);
+    for (effect, left) in [
+        (Effect::Forbidden, "nothing was done to it\n"),
+        (
+            Effect::Malformed,
+            "it may be cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1; on, ",
+        ),
+    ] {
+        let fault = lab.sim.faults().add(effect.on(scope()));
+        let said = lab.run(&["drain", "worker-1"]);
+        assert!(said.code == Some(1) && said.out.contains("  can't cordon worker-1: "), "{said:#?}");
+        assert!(said.out.contains(left), "{said:#?}");
+        lab.sim.faults().remove(fault);
     }
 }
 
