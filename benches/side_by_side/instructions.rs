@@ -2,10 +2,12 @@
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::flips;
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer, Programs};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The ways that differ in what a server does.
 const WAYS: [Connections; 3] = [Connections::New, Connections::NewWithState, Connections::Kept];
@@ -51,6 +53,32 @@ fn count_one(
         counted.push(Instructions { kind, connections, per_probe });
     }
     Ok(())
+}
+
+/// Seldom enough that the probes are nothing beside the flips that they see.
+const FLIP_EVERY: Duration = Duration::from_millis(20);
+
+/// Of a change of verdict by a cordon or its end, with all that the API server says of it, for each build of the agent.
+pub(crate) fn per_flip(cluster: &Cluster, programs: Programs<'_>, cordons: u32) -> Vec<(Kind, f64)> {
+    let kinds = Kind::of(programs).filter(|kind| matches!(kind, Kind::Nodegate | Kind::Before));
+    let count = |kind| match flips_of_one(kind, cluster, programs, cordons) {
+        Ok(instructions) => Some((kind, instructions)),
+        Err(error) => {
+            eprintln!("instructions a flip of {} not counted: {error}", kind.name());
+            None
+        }
+    };
+    kinds.filter_map(count).collect()
+}
+
+fn flips_of_one(kind: Kind, cluster: &Cluster, programs: Programs<'_>, cordons: u32) -> Result<f64, Failure> {
+    let out = cluster.dir.path().join(format!("callgrind-flips-{kind:?}"));
+    let peer = Peer::start_counted(kind, cluster, programs, &out)?;
+    flips::measure(cluster, &peer, FLIP_EVERY, 2)?;
+    control(&peer, "--zero")?;
+    flips::measure(cluster, &peer, FLIP_EVERY, cordons)?;
+    control(&peer, "--dump")?;
+    Ok(total(&out.with_extension("1"))? / f64::from(2 * cordons))
 }
 
 fn control(peer: &Peer, what: &str) -> Result<(), Failure> {

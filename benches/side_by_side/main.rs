@@ -180,6 +180,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         rounds,
         syscalls,
         instructions: instructions::count(&cluster, programs, plan.traced),
+        instructions_per_flip: instructions::per_flip(&cluster, programs, plan.flips / 3 + 1),
         allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
         flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
         fast_flips: flips::measure(&cluster, agent, Duration::from_micros(100), plan.flips)?,

@@ -19,6 +19,7 @@ pub(crate) struct Results {
     pub(crate) syscalls: Vec<(Way, Kind, Calls)>,
     /// Outside of the kernel.
     pub(crate) instructions: Vec<Instructions>,
+    pub(crate) instructions_per_flip: Vec<(Kind, f64)>,
     /// On new and on kept connections.
     pub(crate) allocations: (f64, f64),
     /// Seen by a prober that asks a thousand times a second.
@@ -64,6 +65,9 @@ impl Results {
         json!({
             "machine": self.machine.iter().map(|(key, value)| (*key, value)).collect::<std::collections::BTreeMap<_, _>>(),
             "cells": cells.collect::<Vec<_>>(),
+            "instructions_per_flip": self.instructions_per_flip.iter().map(|(kind, instructions)| json!({
+                "server": kind.name(), "instructions": instructions,
+            })).collect::<Vec<_>>(),
             "instructions_per_request": self.instructions.iter().map(|one| json!({
                 "way": one.connections.name(), "server": one.kind.name(), "instructions": one.per_probe,
             })).collect::<Vec<_>>(),
@@ -171,6 +175,14 @@ impl Results {
                     times.count()
                 )?;
             }
+        }
+        for (kind, instructions) in &self.instructions_per_flip {
+            let thousands = instructions / 1e3;
+            writeln!(
+                f,
+                "| thousand instructions a flip outside of the kernel, {} | {thousands:.0} |",
+                kind.name()
+            )?;
         }
         if let Some(Limited { balancers, flips }) = &self.limited {
             for (what, times) in [

@@ -2,7 +2,7 @@
 //! there. Judged by HAProxy's own word at that moment, and by the requests that arrive afterwards.
 
 use crate::nodes::Nodes;
-use crate::site::{FRONTEND_PORT, HTTP_PORT, NODES, SERVICE_PORT};
+use crate::site::{FRONTEND_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use crate::traffic::{Held, ask, failures, traffic};
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::process::{Program, signal};
@@ -18,8 +18,8 @@ use std::process::Command;
 use std::time::Instant;
 
 /// Nothing is tried twice, so that each request that goes astray is lost; and what is open on a server that is called down
-/// is closed.
-const HEAD: &str = "defaults\n  timeout connect 2s\n  timeout client 1m\n  timeout server 1m\n  retries 0\n  \
+/// is closed. An agent that is slow to answer on a busy machine is not down by that.
+const HEAD: &str = "defaults\n  timeout connect 10s\n  timeout check 10s\n  timeout client 1m\n  timeout server 1m\n  retries 0\n  \
     default-server on-marked-down shutdown-sessions\n";
 /// Who asks each agent: the check of the node, and that of the last resort.
 const PROBERS: &str = "--probers=2";
@@ -35,7 +35,8 @@ struct Pool {
 
 impl Pool {
     fn start() -> Self {
-        let nodes = Nodes::start();
+        // On a busy machine an agent may be without proof for a moment: no node is to come back by that.
+        let nodes = Nodes::start_with(Site::new, &["--on-stale=keep-drain"]);
         let sim = &nodes.cluster.sim;
         nodes.cluster.admin();
         for (index, node) in NODES.into_iter().enumerate() {

@@ -1,8 +1,9 @@
 //! A release's life with the real Helm on a simulated cluster: installed, upgraded, rolled back, uninstalled.
 
-use super::{chart, helm};
+use super::{chart, helm, read};
 use nodegate_testbed::Cluster;
 use nodegate_testbed::kubectl::Kubectl;
+use nodegate_testbed::programs;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -136,14 +137,54 @@ fn a_release_is_installed_upgraded_rolled_back_and_leaves_nothing() {
 }
 
 /// What `make release` ships: the links to the manifests have become files.
-#[test]
-fn the_package_is_the_chart() {
-    let site = Site::new();
+fn package(site: &Site) -> String {
     let directory = site.cluster.dir.path().join("package");
     fs::create_dir(&directory).unwrap();
     let destination = directory.to_str().unwrap();
     helm(&["package", &chart(), "--destination", destination], None).unwrap();
-    let package = format!("{destination}/nodegate-{}.tgz", env!("CARGO_PKG_VERSION"));
+    format!("{destination}/nodegate-{}.tgz", env!("CARGO_PKG_VERSION"))
+}
+
+/// The digest is a default of the package, which Helm's `--reuse-values` would keep as it was in the old one.
+#[test]
+fn an_upgrade_to_the_next_package_takes_its_image_and_keeps_what_was_set() {
+    let site = Site::new();
+    let packed = package(&site);
+    let unpacked = site.cluster.dir.path().to_str().unwrap();
+    let tar = programs::system("tar").args(["-xzf", &packed, "-C", unpacked]).status().unwrap();
+    assert!(tar.success());
+    let (next, digest) = (format!("{unpacked}/nodegate"), format!("sha256:{}", "0123456789abcdef".repeat(4)));
+    let values = fs::read_to_string(format!("{next}/values.yaml")).unwrap();
+    fs::write(
+        format!("{next}/values.yaml"),
+        values.replacen("digest: \"\"", &format!("digest: \"{digest}\""), 1),
+    )
+    .unwrap();
+
+    site.must(&[
+        "install",
+        "nodegate",
+        &packed,
+        "--create-namespace",
+        "--set",
+        "settings.allowFrom={10.0.0.5}",
+    ]);
+    let keep = "--reset-then-reuse-values";
+    assert!(
+        read("README.md")
+            .contains(&format!("helm upgrade nodegate charts/nodegate --namespace nodegate {keep} "))
+    );
+    site.must(&["upgrade", "nodegate", &next, keep, "--set", "settings.onStale=keep-drain"]);
+    let container = site.agent_spec()["template"]["spec"]["containers"][0].take();
+    assert_eq!(container["image"], format!("ghcr.io/nodegate/nodegate@{digest}"));
+    let env = container["env"].to_string();
+    assert!(env.contains(r#""10.0.0.5""#) && env.contains(r#""keep-drain""#), "{env}");
+}
+
+#[test]
+fn the_package_is_the_chart() {
+    let site = Site::new();
+    let package = package(&site);
     let all = sets(&ALL);
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let rendered = |chart: &str| helm(&[&["template", "nodegate", chart][..], &all].concat(), None).unwrap();

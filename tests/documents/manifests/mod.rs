@@ -35,10 +35,10 @@ fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
         [
             "Namespace /nodegate",
             "ServiceAccount nodegate/nodegate",
-            "ClusterRole /nodegate",
-            "ClusterRoleBinding /nodegate",
             "Role kube-node-lease/nodegate",
+            "ClusterRole /nodegate",
             "RoleBinding kube-node-lease/nodegate",
+            "ClusterRoleBinding /nodegate",
             "DaemonSet nodegate/nodegate",
         ],
         "the Namespace first: kubectl creates in this order"
