@@ -143,8 +143,8 @@ release: ## All that a release's page has, in target/release-VERSION: make relea
 publish: ## The release's image pushed to a registry, as it is: make publish VERSION=0.1.0 IMAGE=registry.example.com/nodegate
 	@hack/publish "$(VERSION)" "$(IMAGE)"
 
-release-test: ## The image for arm64 under qemu, and a release's files as one who installs them uses them
-	@hack/install-tools buildah readelf setpriv curl skopeo docker-registry aarch64-linux-gnu-gcc qemu-aarch64-static
+release-test: ## The image for arm64 and its agent in whole-program tests, under qemu (takes a release build)
+	@hack/install-tools buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
 	@hack/try-arm64
 
 reproducible: ## The binary built twice, in two places, and compared byte for byte (VERSION=0.1.0: all files of the release)
