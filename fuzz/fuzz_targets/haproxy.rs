@@ -2,13 +2,14 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_haproxy_sync::haproxy::state_file::{compose, parse};
+use nodegate_haproxy_sync::haproxy::state_file::{Known, compose, parse};
 use nodegate_haproxy_sync::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
 use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
 use nodegate_haproxy_sync::plan::facts::PortFacts;
 use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
 use nodegate_haproxy_sync::plan::policy::Policy;
 use std::str::FromStr;
+use std::sync::Arc;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((which, text)) = selector(data) else { return };
@@ -32,15 +33,17 @@ fn states(dump: &str) {
         address: [127, 0, 0, 1].into(),
         state: *state,
         weight: 100,
+        labels: Arc::default(),
     });
     let desired = Desired { nodes: nodes.collect(), ..Desired::default() };
-    let text = compose(&desired, &live, &Policy::default().check, true);
+    let known = Known { live: &live, ours: true, asked: true };
+    let text = compose(&desired, &known, &Policy::default().check);
     let again = parse(&text);
     assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
     for node in &desired.nodes {
         let key = (NODES_BACKEND.to_owned(), node.name.clone());
         let drained_by_agent =
-            live.get(&key).is_some_and(|line| line.agent && line.state == ServerState::Drain);
+            live.get(&key).is_some_and(|line| line.agent_check && line.state == ServerState::Drain);
         match again.get(&key) {
             None => assert_eq!(node.state, ServerState::Ready),
             Some(line) if node.state == ServerState::Ready && drained_by_agent => {

@@ -3,8 +3,7 @@
 
 use nodegate_fuzz::selector;
 use nodegate_local_checks::{CheckSettings, HttpUrl, OwnChecks};
-use nodegate_readiness::rules::{ConditionRules, OnStale};
-use nodegate_readiness::{DrainSignals, ServiceName};
+use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, ServiceName};
 use std::fmt::Display;
 use std::str::FromStr;
 
