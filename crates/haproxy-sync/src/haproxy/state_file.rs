@@ -55,10 +55,12 @@ pub fn parse(text: &str) -> Servers {
 
 fn parse_line(line: &str) -> Option<((String, String), ServerLine)> {
     let columns: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    if line.starts_with('#') || columns.len() < MIN_COLUMNS {
+    if columns.len() < MIN_COLUMNS {
         return None;
     }
     let number = |at: usize| columns.get(at)?.parse::<u32>().ok();
+    // A line that begins with anything else, above all with a '#', is a comment in a state file.
+    number(0)?;
     let admin = number(ADMIN_COLUMN)?;
     let state = match admin {
         admin if admin & FORCED_MAINT != 0 => ServerState::Maint,
@@ -192,6 +194,13 @@ mod tests {
         let text =
             compose(desired, &Known { live: &parse(dump), ours, asked: true }, &Policy::default().check);
         text.lines().skip(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_a_state_file_would_take_for_a_comment_is_left_out() {
+        let line = "3 nodegate_nodes 1 n1 127.0.0.1 2 8 1 1 46 15 3 4 6 18 0 0 - 25001 - 0 19001 - - 1";
+        assert_eq!(parse(line).len(), 1);
+        assert_eq!(parse(&format!(" #{line}")), Servers::new());
     }
 
     #[test]
