@@ -90,6 +90,9 @@ enum Role {
     ApiGet { port: u16 },
 }
 
+/// As often as a prober can ask without filling a core.
+const FAST: Duration = Duration::from_micros(100);
+
 /// How much is measured.
 struct Plan {
     rounds: u32,
@@ -183,7 +186,11 @@ fn compare(args: &Args) -> Result<bool, Failure> {
         instructions_per_flip: instructions::per_flip(&cluster, programs, plan.flips / 3 + 1),
         allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
         flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
-        fast_flips: flips::measure(&cluster, agent, Duration::from_micros(100), plan.flips)?,
+        fast_flips: flips::measure(&cluster, agent, FAST, plan.flips)?,
+        fast_flips_before: match peers.iter().find(|peer| peer.kind == Kind::Before) {
+            Some(before) => Some(flips::measure(&cluster, before, FAST, plan.flips)?),
+            None => None,
+        },
         limited: limited::measure(&cluster, programs, plan.flips / 3 + 1)
             .inspect_err(|error| eprintln!("nothing measured under a limit of CPU time: {error}"))
             .ok(),

@@ -26,6 +26,8 @@ pub(crate) struct Results {
     pub(crate) flips: Flips,
     /// Seen by one that asks as often as it can without filling a core: what its own waiting adds is small.
     pub(crate) fast_flips: Flips,
+    /// The same of the other build, if there is one.
+    pub(crate) fast_flips_before: Option<Flips>,
     /// Under the manifests' limit of CPU time; `None` where a process can't be limited.
     pub(crate) limited: Option<Limited>,
     pub(crate) footprint: Footprint,
@@ -73,6 +75,7 @@ impl Results {
             })).collect::<Vec<_>>(),
             "allocations_per_request": {"new": self.allocations.0, "kept": self.allocations.1},
             "flips_us": flips(&self.flips), "fast_flips_us": flips(&self.fast_flips),
+            "fast_flips_before_us": self.fast_flips_before.as_ref().map(flips),
             "limited_us": self.limited.as_ref().map(|limited| json!({
                 "balancers": quantiles(&limited.balancers), "flips": flips(&limited.flips),
             })),
@@ -165,8 +168,11 @@ impl Results {
             f,
             "| heap allocations a probe, hyper's included: new connection / kept | {new:.1} / {kept:.1} |"
         )?;
-        for (who, flips) in [("1,000 times a second", &self.flips), ("as often as it can", &self.fast_flips)]
-        {
+        let mut flips = vec![("1,000 times a second", &self.flips), ("as often as it can", &self.fast_flips)];
+        flips.extend(
+            self.fast_flips_before.as_ref().map(|flips| ("as often as it can, nodegate before", flips)),
+        );
+        for (who, flips) in flips {
             for (what, times) in [("the first 503", &flips.answer), ("a raw watch's event", &flips.watch)] {
                 let (p50, p99) = (times.micros(0.5) / 1e3, times.micros(0.99) / 1e3);
                 writeln!(
