@@ -238,7 +238,7 @@ fn own(role: &str, port: u16) -> io::Result<Command> {
     Ok(command)
 }
 
-/// As Debian's, but for one process instead of a master and its workers: nodegate answers on one thread, too.
+/// As Debian's, but for one process instead of a master and its workers: nodegate accepts on one thread, too.
 fn nginx(dir: &Path, port: u16, listen: &str, events: &str) -> io::Result<Command> {
     std::fs::create_dir_all(dir)?;
     let config = dir.join("nginx.conf");
