@@ -1,4 +1,5 @@
-//! The accept loop.
+//! The accept loop: a thread that waits in `accept4`, answers each connection as far as that can be done at once, and leaves
+//! the rest to the runtime.
 
 use super::acceptor::{Acceptor, Admission};
 use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
@@ -9,21 +10,24 @@ use crate::answer::App;
 use crate::networks::Networks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::future::Future;
+use rustix::net::Shutdown;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
-
-/// How many connections are accepted before the tasks of those accepted get their turn. With 64, as many pairs of buffers
-/// were in use at a time, and a probe cost 7 % more CPU time; with 1, nearly as much more.
-pub(super) const BATCH: usize = 8;
 
 /// A turn of the runtime, in which the task of a closed connection goes.
 const TASK_END: Duration = Duration::from_millis(1);
+
+/// How long a request may come after its connection, and still be answered without the runtime. A client sends it as soon as
+/// it is connected.
+const REQUEST_ON_ITS_WAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// One listener's connections.
 pub(crate) struct Server {
@@ -34,14 +38,54 @@ pub(crate) struct Server {
     acceptor: Acceptor,
 }
 
-/// How a batch of accepts ended.
-pub(super) enum Accepted {
-    /// There may be more.
-    All,
-    /// The queue is empty.
-    Empty,
-    /// Accepting fails.
-    Failed(io::Error),
+/// The thread that accepts, until this is dropped.
+///
+/// A probe that wakes it costs less than one that wakes the runtime, and is not kept waiting by what the runtime does.
+pub(super) struct AcceptThread {
+    listener: Arc<TcpListener>,
+    ended: oneshot::Receiver<Infallible>,
+}
+
+impl AcceptThread {
+    /// Starts it. What it leaves goes to the runtime that this is called from.
+    pub(super) fn start(listener: TcpListener, server: Arc<Server>) -> io::Result<Self> {
+        let (accepting, ended) = oneshot::channel();
+        let this = Self::new(listener, ended);
+        let (runtime, listener) = (Handle::current(), Arc::clone(&this.listener));
+        thread::Builder::new().name("accept".to_owned()).spawn(move || {
+            // Goes with the thread, also if that panics.
+            let _accepting = accepting;
+            let _runtime = runtime.enter();
+            server.accept_until_shut_down(&listener);
+        })?;
+        Ok(this)
+    }
+
+    pub(super) fn new(listener: TcpListener, ended: oneshot::Receiver<Infallible>) -> Self {
+        Self { listener: Arc::new(listener), ended }
+    }
+
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Waits for the end of the thread.
+    pub(super) async fn ended(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.ended).await;
+    }
+
+    /// Makes `accept4` fail. What the kernel has accepted for it is reset.
+    pub(super) fn shut_down(&self) {
+        // It is a listener until now.
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
+    }
+}
+
+impl Drop for AcceptThread {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
 }
 
 impl Server {
@@ -52,94 +96,83 @@ impl Server {
         Self { app, limits, connections, protocol, acceptor }
     }
 
-    pub(super) async fn accept_until(
-        &self,
-        socket: &AsyncFd<TcpListener>,
-        shutdown: impl Future<Output = ()>,
-    ) {
-        let mut shutdown = pin!(shutdown);
-        let every = self.limits.sweep_every();
-        let mut sweep = pin!(sleep(every));
+    fn accept_until_shut_down(&self, listener: &TcpListener) {
         let mut backoff = Backoff::new();
         loop {
-            tokio::select! {
-                biased;
-                () = &mut shutdown => return,
-                () = &mut sweep, if !self.connections.is_empty() => {
-                    self.connections.sweep(self.app.now());
-                    sweep.as_mut().reset(Instant::now() + every);
-                }
-                ready = socket.readable() => {
-                    // The only error is that the runtime is going away.
-                    let Ok(mut ready) = ready else { return };
-                    let accepted = self.accept_batch(socket.get_ref());
-                    match accepted {
-                        Accepted::Empty => ready.clear_ready(),
-                        Accepted::All => tokio::task::yield_now().await,
-                        Accepted::Failed(_) => {}
-                    }
-                    let Some(pause) = self.pause(&mut backoff, accepted) else { continue };
-                    tokio::select! {
-                        () = &mut shutdown => return,
-                        () = sleep(pause) => {}
+            match self.acceptor.accept(listener) {
+                Ok(Admission::Admitted(socket, peer)) => {
+                    let wait = |socket: &TcpStream| wait_for_request(socket, listener);
+                    let started = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer, wait)));
+                    if started.is_err() {
+                        // As in a task a panic is on stderr by now, and costs the one connection.
+                        self.connections.ended_at_once();
                     }
                 }
+                Ok(Admission::Denied(client)) => self.acceptor.count_denied(client, self.app.now()),
+                // As it is to a socket that does not listen.
+                Err(Errno::INVAL) => return,
+                Err(errno) => {
+                    thread::sleep(self.pause(&errno.into(), listener, &mut backoff));
+                    continue;
+                }
+            }
+            if backoff.succeeded(Instant::now) {
+                tracing::info!("accepting connections again");
             }
         }
     }
 
-    /// How long to leave the listener alone.
-    fn pause(&self, backoff: &mut Backoff, accepted: Accepted) -> Option<Duration> {
-        let Accepted::Failed(error) = accepted else {
-            if backoff.succeeded(Instant::now()) {
-                tracing::info!("accepting connections again");
-            }
-            return None;
-        };
+    /// How long to leave the listener alone after a failure.
+    fn pause(&self, error: &io::Error, listener: &TcpListener, backoff: &mut Backoff) -> Duration {
+        if concerns_one_connection(error) {
+            return Duration::ZERO;
+        }
+        // The kernel looks for a descriptor before it looks into the queue.
+        if lacks_descriptors(error) && !has_queued_connection(listener) {
+            wait_for_connection(listener);
+            return Duration::ZERO;
+        }
         let (delay, first) = backoff.failed(Instant::now());
         if first {
             tracing::warn!(%error, "can't accept connections; trying again until it works");
         }
         // The descriptor of a connection that is closed is free when its task has gone. To wait for longer would leave a
         // load balancer's probe in the queue behind those who took all descriptors.
-        let freed = lacks_descriptors(&error) && self.connections.evict_one();
-        Some(if freed { TASK_END } else { delay })
+        let freed = lacks_descriptors(error) && self.connections.evict_one();
+        if freed { TASK_END } else { delay }
     }
 
-    pub(super) fn accept_batch(&self, listener: &TcpListener) -> Accepted {
-        for accepted in 0..BATCH {
-            // To try in vain makes the kernel build a socket and a file first; where probes come one by one, that is
-            // half of all tries.
-            if accepted == 1 && !has_queued_connection(listener) {
-                return Accepted::Empty;
-            }
-            match self.acceptor.accept(listener) {
-                Ok(Admission::Admitted(socket, peer)) => self.start(socket, peer),
-                Ok(Admission::Denied(client)) => self.acceptor.count_denied(client, self.app.now()),
-                Err(Errno::WOULDBLOCK) => return Accepted::Empty,
-                // The kernel looks for a descriptor before it looks into the queue.
-                Err(Errno::MFILE | Errno::NFILE) if !has_queued_connection(listener) => {
-                    return Accepted::Empty;
-                }
-                Err(errno) => {
-                    let error = io::Error::from(errno);
-                    if !concerns_one_connection(&error) {
-                        return Accepted::Failed(error);
-                    }
-                }
-            }
+    /// Begins to answer on a connection. `wait` waits a little for what is on its way.
+    pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr, wait: impl FnOnce(&TcpStream)) {
+        self.connections.begun();
+        self.protocol.start(&self.app, &self.connections, socket, peer, wait);
+    }
+
+    /// Closes the connections whose clients are too late, for as long as there are connections to look at.
+    pub(super) async fn sweep(&self) -> Infallible {
+        let every = self.limits.sweep_every();
+        loop {
+            self.connections.filled().await;
+            sleep(every).await;
+            self.connections.sweep(self.app.now());
         }
-        Accepted::All
-    }
-
-    /// Begins to answer on a connection.
-    pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr) {
-        self.protocol.start(&self.app, &self.connections, socket, peer);
     }
 }
 
 /// Whether the accept queue holds a connection.
-fn has_queued_connection(listener: &TcpListener) -> bool {
-    let mut listener = [PollFd::new(listener, PollFlags::IN)];
-    poll(&mut listener, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+pub(super) fn has_queued_connection(listener: &TcpListener) -> bool {
+    poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// Waits for the request of a connection that has just been accepted, for as long as nobody else is waiting.
+fn wait_for_request(socket: &TcpStream, listener: &TcpListener) {
+    let mut either = [PollFd::new(socket, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+    // If nothing comes of it, the runtime waits.
+    let _ = poll(&mut either, Some(&REQUEST_ON_ITS_WAY));
+}
+
+/// Waits until the accept queue holds one, or the listener is shut down.
+fn wait_for_connection(listener: &TcpListener) {
+    // Whoever is interrupted looks again.
+    let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
 }

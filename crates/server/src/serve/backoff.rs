@@ -33,10 +33,10 @@ impl Backoff {
         (std::mem::replace(&mut self.delay, next), first)
     }
 
-    /// Accepting works; true if that ends an episode.
-    pub(super) fn succeeded(&mut self, now: Instant) -> bool {
+    /// Accepting works; true if that ends an episode. Looks at the clock in an episode only.
+    pub(super) fn succeeded(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.delay = FIRST_DELAY;
-        self.last_failure.take_if(|last| now.duration_since(*last) >= RECOVERED_AFTER).is_some()
+        self.last_failure.take_if(|last| now().duration_since(*last) >= RECOVERED_AFTER).is_some()
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     fn delays_grow_to_a_bound_and_one_line_is_logged_an_episode() {
         let now = Instant::now();
         let mut backoff = Backoff::new();
-        assert!(!backoff.succeeded(now));
+        assert!(!backoff.succeeded(|| now));
         assert_eq!(backoff.failed(now), (FIRST_DELAY, true));
         assert_eq!(backoff.failed(now), (FIRST_DELAY * 2, false));
         for _ in 0..20 {
@@ -80,10 +80,10 @@ mod tests {
             assert!(delay <= MAX_DELAY && !first);
         }
         assert_eq!(backoff.failed(now).0, MAX_DELAY);
-        assert!(!backoff.succeeded(now), "it may go on");
+        assert!(!backoff.succeeded(|| now), "it may go on");
         assert_eq!(backoff.failed(now), (FIRST_DELAY, false));
-        assert!(backoff.succeeded(now + RECOVERED_AFTER));
-        assert!(!backoff.succeeded(now + RECOVERED_AFTER));
+        assert!(backoff.succeeded(|| now + RECOVERED_AFTER));
+        assert!(!backoff.succeeded(|| now + RECOVERED_AFTER));
         assert_eq!(backoff.failed(now + RECOVERED_AFTER), (FIRST_DELAY, true));
     }
 

@@ -19,6 +19,7 @@ pub(super) struct Connections {
     /// How many were begun to be answered so far.
     entered: AtomicU64,
     table: Mutex<Table>,
+    filled: Notify,
     emptied: Notify,
 }
 
@@ -45,8 +46,8 @@ pub(super) struct ConnectionSlot {
 
 impl Connections {
     pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
-        let (entered, table, emptied) = Default::default();
-        Self { limits, metrics, entered, table, emptied }
+        let (entered, table, filled, emptied) = Default::default();
+        Self { limits, metrics, entered, table, filled, emptied }
     }
 
     /// Gives a connection a slot and a task, if there is a slot.
@@ -57,8 +58,10 @@ impl Connections {
         let Some(slot) = self.enter(activity) else { return };
         let key = slot.key;
         let task = tokio::spawn(life(slot)).abort_handle();
-        if let Some(entry) = self.table().entries.get_mut(&key) {
-            entry.task = Some(task);
+        match self.table().entries.get_mut(&key) {
+            Some(entry) => entry.task = Some(task),
+            // It has ended, or has been closed already.
+            None => task.abort(),
         }
     }
 
@@ -81,6 +84,9 @@ impl Connections {
             self.metrics.refused();
             self.metrics.closed();
             return None;
+        }
+        if table.entries.is_empty() {
+            self.filled.notify_one();
         }
         let key = table.next_key;
         table.next_key += 1;
@@ -166,6 +172,13 @@ impl Connections {
 
     pub(super) fn is_empty(&self) -> bool {
         self.table().entries.is_empty()
+    }
+
+    /// Waits until a connection is open.
+    pub(super) async fn filled(&self) {
+        while self.is_empty() {
+            self.filled.notified().await;
+        }
     }
 
     /// Waits until no connection is open.

@@ -10,7 +10,6 @@ use hyper::server::conn::http1;
 use std::future::poll_fn;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, SocketAddr};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::ReadBuf;
@@ -34,7 +33,7 @@ impl Http {
     }
 
     /// Held for as long as one answer takes to be found and sent, and never across an await.
-    fn known_heads(&self) -> MutexGuard<'_, KnownHeads> {
+    pub(super) fn known_heads(&self) -> MutexGuard<'_, KnownHeads> {
         self.known_heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,13 +174,12 @@ pub(super) enum Unfinished {
     Closing(Stream),
 }
 
-/// Does what can be done without waiting. Most probes come as a connection of their own whose request is there already, and
-/// need no more than that: no task, and no slot among those who stay.
+/// Does what can be done without waiting, in which hyper has its first look at a request. If that is all, a connection needs
+/// neither a task nor a slot among those who stay.
 pub(super) fn answer_at_once(mut connection: Connection) -> Option<Unfinished> {
     // What is unfinished gets a task, and a task begins with a poll.
     let mut context = Context::from_waker(Waker::noop());
-    // As in a task a panic is on stderr by now, and costs the one connection.
-    match catch_unwind(AssertUnwindSafe(|| connection.poll(&mut context))).ok()? {
+    match connection.poll(&mut context) {
         Poll::Pending => Some(Unfinished::Open(connection)),
         Poll::Ready(stream) => {
             let mut stream = stream?;

@@ -4,8 +4,10 @@
 //! that differs from the last one; to the same bytes and for the same [`Told`] what was sent is sent again. Only two things
 //! move on: the date of the answer, and in the head what `HAProxy` says of its server (`http-check send-state`).
 
-use crate::answer::Told;
+use crate::answer::{App, Told};
 use httpdate::HttpDate;
+use nodegate_readiness::Moment;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// More than the balancers of a node have different checks. Who asks for more makes the others' be parsed anew.
@@ -76,8 +78,20 @@ struct Match<'a> {
 }
 
 impl KnownHeads {
+    /// What was sent in answer to these bytes, with the date of now, if it is still the answer: it is told this peer once more.
+    pub(super) fn answer_again(
+        &mut self,
+        bytes: &[u8],
+        app: &App,
+        peer: IpAddr,
+        now: Moment,
+    ) -> Option<KnownAnswer<'_>> {
+        let again = |told: &Told, state: Option<&[u8]>| app.tell_again(told, peer, state, now);
+        self.answer(bytes, nodegate_clock::wall(), again)
+    }
+
     /// What was sent in answer to these bytes, with the date of now, if `is_true` of what it says and of the server's state.
-    pub(super) fn answer(
+    fn answer(
         &mut self,
         bytes: &[u8],
         now: SystemTime,

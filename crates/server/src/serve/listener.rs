@@ -13,7 +13,7 @@ const BACKLOG: i32 = 1024;
 /// lot and reads nothing has had half a MiB on each of its connections within seconds, and the pod is charged for it.
 const BUFFER: usize = 8 * 1024;
 
-/// A bound, listening, non-blocking socket.
+/// A bound, listening socket.
 #[derive(Debug)]
 pub struct Listener(TcpListener);
 
@@ -52,7 +52,7 @@ fn lacks_ipv6(error: &io::Error) -> bool {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
@@ -104,7 +104,10 @@ mod tests {
     fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
         let port = listeners[0].local_addr().unwrap().port();
         let clients: Vec<_> = (0..32).map(|_| TcpStream::connect((ip, port)).unwrap()).collect();
-        let count = |listener: &&Listener| std::iter::from_fn(|| listener.0.accept().ok()).count();
+        let count = |listener: &&Listener| {
+            listener.0.set_nonblocking(true).unwrap();
+            std::iter::from_fn(|| listener.0.accept().ok()).count()
+        };
         let counts = listeners.iter().map(count).collect();
         drop(clients);
         counts
@@ -153,7 +156,6 @@ mod tests {
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let listener = listener.into_inner();
-        listener.set_nonblocking(false).unwrap();
         let (server, _) = listener.accept().unwrap();
         assert!(server.nodelay().unwrap());
         let server = socket2::SockRef::from(&server);

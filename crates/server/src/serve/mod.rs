@@ -7,6 +7,7 @@ mod activity;
 mod backoff;
 mod connections;
 mod eviction;
+mod first_request;
 mod http;
 mod known_heads;
 mod limits;
@@ -20,6 +21,7 @@ mod stream;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
 
+use accept::AcceptThread;
 pub(crate) use accept::Server;
 pub(crate) use protocol::Protocol;
 
@@ -29,7 +31,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 /// How a listener is served.
@@ -50,7 +51,8 @@ pub struct ServeError(#[from] io::Error);
 
 /// Answers requests until `shutdown` resolves, then drains: new connections go to another process that listens on the same
 /// port, if there is one; those on their way to this one are still taken, requests in flight finish, kept connections are
-/// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO.
+/// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO, and
+/// starts a thread that accepts.
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
@@ -77,17 +79,22 @@ async fn run(
     server: Server,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe; what that demands holds: TcpListener owns its descriptor"
-    )]
-    let socket = AsyncFd::new(listener.into_inner())?;
-    server.accept_until(&socket, shutdown).await;
-
-    let deadline = Instant::now() + server.close();
-    server.hand_over(&socket).await;
-    server.empty_accept_queue(socket.get_ref(), deadline).await;
-    drop(socket);
-    server.drain(deadline).await;
-    Ok(())
+    let server = Arc::new(server);
+    let mut accepting = AcceptThread::start(listener.into_inner(), Arc::clone(&server))?;
+    let served = async {
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = accepting.ended() => return Err(io::Error::other("the thread that does has ended").into()),
+        }
+        let deadline = Instant::now() + server.close();
+        server.hand_over(accepting.listener()).await;
+        accepting.end(deadline).await;
+        server.drain(deadline).await;
+        Ok(())
+    };
+    tokio::select! {
+        served = served => served,
+        never = server.sweep() => match never {},
+    }
 }

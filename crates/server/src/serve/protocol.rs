@@ -2,7 +2,7 @@
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
-use super::http::{Connection, Http, answer_at_once};
+use super::http::Http;
 use super::stream::Stream;
 use crate::answer::App;
 use crate::probers::MOST_OF_AGENT_SEND;
@@ -20,27 +20,21 @@ impl Protocol {
         Self::Http(Arc::new(Http::new(metrics_moved_to)))
     }
 
-    /// Begins to answer on a connection, and ends it if all can be done at once.
+    /// Begins to answer on a connection, and ends it if all can be done at once. `wait` waits a little for what is on its way.
     pub(super) fn start(
         &self,
         app: &Arc<App>,
         connections: &Arc<Connections>,
         socket: TcpStream,
         peer: IpAddr,
+        wait: impl FnOnce(&TcpStream),
     ) {
-        connections.begun();
-        let activity = Arc::new(Activity::new(app.now()));
-        let stream = Stream::new(socket, Arc::clone(&activity));
-        let app = Arc::clone(app);
         match self {
-            Self::Http(http) => {
-                let handler = http.handler(app, Arc::clone(&activity), peer);
-                match answer_at_once(Connection::new(http, stream, handler)) {
-                    Some(unfinished) => connections.keep(activity, |slot| unfinished.finish(slot)),
-                    None => connections.ended_at_once(),
-                }
-            }
+            Self::Http(http) => http.start(app, connections, socket, peer, wait),
             Self::AgentCheck => {
+                let app = Arc::clone(app);
+                let activity = Arc::new(Activity::new(app.now()));
+                let stream = Stream::new(socket, Arc::clone(&activity));
                 activity.end_after_answer();
                 connections.keep(activity, |slot| answer_agent_check(app, stream, peer, slot));
             }

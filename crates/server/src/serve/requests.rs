@@ -55,8 +55,7 @@ impl RequestHandler {
         received: &[u8],
     ) -> Option<&'a [u8]> {
         let now = self.app.now();
-        let again = |told: &Told, state: Option<&[u8]>| self.app.tell_again(told, self.peer, state, now);
-        let answer = known_heads.answer(received, nodegate_clock::wall(), again)?;
+        let answer = known_heads.answer_again(received, &self.app, self.peer, now)?;
         if answer.ends {
             self.activity.end_after_answer();
         }

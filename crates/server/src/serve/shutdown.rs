@@ -1,15 +1,30 @@
 //! The bounded end of a listener: nobody who was about to ask is turned away, and nobody holds it up.
 
-use super::accept::{Accepted, Server};
+use super::accept::{AcceptThread, Server, has_queued_connection};
 use super::reuseport::{ReuseportSlot, steer};
 use std::net::TcpListener;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a handshake may take from its first packet to its last: a round trip between load balancer and node, and more
 /// than one within a continent.
 const HANDSHAKE: Duration = Duration::from_millis(100);
+
+/// How often is looked whether the kernel holds a connection.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl AcceptThread {
+    /// Lets it take what the kernel has accepted already, and no more. Somebody who connects all the time must not hold up
+    /// the shutdown.
+    pub(super) async fn end(mut self, deadline: Instant) {
+        while has_queued_connection(self.listener()) && Instant::now() < deadline {
+            sleep(LOOK_EVERY).await;
+        }
+        self.shut_down();
+        // It may be about to try again after a failure.
+        let _ = timeout_at(deadline, self.ended()).await;
+    }
+}
 
 impl Server {
     /// From now on every answer ends its connection. Gives how long they have.
@@ -20,25 +35,18 @@ impl Server {
 
     /// Stays until no handshake with this listener is in flight: the kernel would reset it. Connections that keep coming
     /// mean that the newer of two is the one to go (a rollout is undone), or that there is no other.
-    pub(super) async fn hand_over(&self, socket: &AsyncFd<TcpListener>) {
+    pub(super) async fn hand_over(&self, listener: &TcpListener) {
         let handshake = HANDSHAKE.min(self.limits.drain_timeout / 10);
         for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
             if let Some(successor) = successor {
-                steer(socket.get_ref(), successor);
+                steer(listener, successor);
             }
-            self.accept_until(socket, sleep(handshake)).await;
+            sleep(handshake).await;
             let before = self.connections.entered();
-            self.accept_until(socket, sleep(handshake)).await;
+            sleep(handshake).await;
             if self.connections.entered() == before {
                 return;
             }
-        }
-    }
-
-    /// Takes what the kernel has accepted already. Somebody who connects all the time must not hold up the shutdown.
-    pub(super) async fn empty_accept_queue(&self, listener: &TcpListener, deadline: Instant) {
-        while matches!(self.accept_batch(listener), Accepted::All) && Instant::now() < deadline {
-            tokio::task::yield_now().await;
         }
     }
 
@@ -60,23 +68,43 @@ mod tests {
     use super::*;
     use crate::answer::App;
     use crate::networks::Networks;
-    use crate::serve::accept::BATCH;
     use crate::serve::{Limits, Protocol, bind};
     use nodegate_readiness::{Board, Catalog, Policy};
+    use std::io::{ErrorKind, Read};
     use std::net::{Ipv4Addr, TcpStream};
+    use std::sync::Arc;
+
+    /// A listener that so many clients have connected to.
+    fn asked(clients: usize) -> (TcpListener, Vec<TcpStream>) {
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener.into_inner(), (0..clients).map(|_| TcpStream::connect(address).unwrap()).collect())
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_has_accepted_is_taken() {
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let server = Arc::new(Server::new(
+            App::of(board),
+            Networks::EVERYBODY,
+            Limits::default(),
+            Protocol::AgentCheck,
+        ));
+        let (listener, clients) = asked(100);
+        let accepting = AcceptThread::start(listener, Arc::clone(&server)).unwrap();
+        accepting.end(Instant::now() + Duration::from_mins(1)).await;
+        assert_eq!(server.connections.entered(), clients.len() as u64);
+        assert_eq!(Arc::strong_count(&server), 1, "the thread has ended");
+    }
 
     #[tokio::test]
     async fn a_queue_that_never_ends_is_left_at_the_deadline() {
-        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
-        let server =
-            Server::new(App::of(board), Networks::EVERYBODY, Limits::default(), Protocol::AgentCheck);
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
-        let address = listener.local_addr().unwrap();
-        let clients: Vec<_> = (0..4 * BATCH).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let listener = listener.into_inner();
-        server.empty_accept_queue(&listener, Instant::now()).await;
-        assert_eq!(server.connections.entered(), BATCH as u64);
-        server.empty_accept_queue(&listener, Instant::now() + Duration::from_mins(1)).await;
-        assert_eq!(server.connections.entered(), clients.len() as u64);
+        let (listener, clients) = asked(1);
+        // Nobody takes it.
+        let (_accepting, ended) = tokio::sync::oneshot::channel();
+        AcceptThread::new(listener, ended).end(Instant::now() + Duration::from_millis(50)).await;
+        for mut client in clients {
+            assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
     }
 }

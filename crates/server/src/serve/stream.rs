@@ -1,7 +1,7 @@
 //! A connection's socket as hyper wants it.
 //!
-//! It joins the reactor only when it must wait. Most probes come as a new connection whose request is there by the time
-//! it is accepted and which is closed after the answer: they cost one read, one write and one close, and no epoll call.
+//! It joins the reactor only when it must wait: a request that hyper has to parse is mostly there when its connection is
+//! accepted, and then costs no epoll call.
 
 use super::activity::Activity;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -92,6 +92,11 @@ impl Stream {
         (!more && !self.ended && !self.has_unread()).then_some((received, sent))
     }
 
+    /// Sends this before anything else, with [`poll_unsent`](Self::poll_unsent).
+    pub(super) fn keep(&mut self, unsent: Vec<u8>) {
+        self.unsent = unsent;
+    }
+
     /// Sends a known answer; what there is no room for now, with [`poll_unsent`](Self::poll_unsent).
     pub(super) fn send_or_keep(&mut self, answer: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(answer, self.flags())?;
@@ -161,12 +166,16 @@ impl Stream {
         sent
     }
 
-    /// The last answer waits in the kernel for the end of the connection, to leave with it: one packet instead of two,
-    /// and the client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
     fn flags(&self) -> SendFlags {
-        let more = if self.activity.ends_after_answer() { SendFlags::MORE } else { SendFlags::empty() };
-        SendFlags::NOSIGNAL | more
+        send_flags(self.activity.ends_after_answer())
     }
+}
+
+/// The last answer waits in the kernel for the end of the connection, to leave with it: one packet instead of two, and the
+/// client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
+pub(super) fn send_flags(ends: bool) -> SendFlags {
+    let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
+    SendFlags::NOSIGNAL | more
 }
 
 impl Socket {

@@ -202,6 +202,32 @@ fn until_connections(observer: &mut Client, count: u64) {
     until("connections", || (metric(observer, "nodegate_connections") == count).then_some(()));
 }
 
+/// A check that panics when it is started.
+struct Panics;
+
+impl Activate for Panics {
+    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        panic!("as the test wants it");
+    }
+}
+
+#[test]
+fn a_panic_costs_its_own_connection_and_no_other() {
+    let (local, activator) = (vec!["kubelet"], Arc::new(Panics));
+    let server = Scenario { local, activator, ..Scenario::default() }.serve();
+    let mut kept = server.connect();
+    assert_eq!(kept.ask("/nodecheck").body, "OK");
+    for _ in 0..3 {
+        let mut new = server.connect();
+        new.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(new.is_closed());
+    }
+    until_connections(&mut kept, 1);
+    kept.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(kept.is_closed());
+    until_connections(&mut server.connect(), 1);
+}
+
 #[test]
 fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
     let (gate, scenario) = gated();

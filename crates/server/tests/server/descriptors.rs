@@ -1,6 +1,6 @@
 //! Out of file descriptors. The limit is the process's, so that this has a process of its own.
 
-use crate::scenario::{HangingChecks, Scenario};
+use crate::scenario::{Client, HangingChecks, Scenario};
 use nodegate_testbed::until;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::env::current_exe;
@@ -28,6 +28,11 @@ fn in_a_process_of_its_own() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..limit }).unwrap();
     let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
 
+    // The kernel takes a descriptor for the next connection before it waits for one.
+    hoard.pop();
+    let mut first = server.connect();
+    hang(&mut first, &hangs);
+
     // The client takes the last descriptor, so the server must close an idle connection to get one.
     hoard.pop();
     let mut waits = server.connect();
@@ -35,14 +40,21 @@ fn in_a_process_of_its_own() {
     assert!(idle.is_closed());
 
     // Now there is no idle connection left to close, only a descriptor to wait for.
-    waits.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
-    until("its request to be read: before that it is an idle one", || {
-        hangs.started.load(Ordering::SeqCst).then_some(())
-    });
+    hang(&mut waits, &hangs);
     drop(idle);
     let mut late = server.connect();
     late.send("GET /nodecheck HTTP/1.0\r\n\r\n");
     drop(hoard);
     assert!(late.read_to_close().ends_with("OK"));
-    assert_eq!(waits.response().status, 503);
+    for mut busy in [first, waits] {
+        assert_eq!(busy.response().status, 503);
+    }
+}
+
+/// Sends a request that is not answered for a while.
+fn hang(client: &mut Client, hangs: &HangingChecks) {
+    client.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
+    until("the request to be read: before that its connection is an idle one", || {
+        hangs.started.swap(false, Ordering::SeqCst).then_some(())
+    });
 }
