@@ -26,6 +26,10 @@ wheels: ## Fetch the load balancers that Debian does not have, by pip; without t
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+# The fuzz targets, without the fuzzer, which takes a C++ compiler; in the same place, for what they depend on is there.
+	cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --locked --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
+# What they reach is in no other build.
+	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
 	hack/mutants --check
 
 unit:

@@ -35,7 +35,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         reversed.reverse();
         let mut again = default_routes(&reversed.join(&b'\n'), v6);
         let mut found = found;
-        (again.sort(), found.sort());
+        again.sort();
+        found.sort();
         assert_eq!(found, again);
     }
 });

@@ -141,9 +141,9 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     use nodegate_readiness::{Liveness, Timeline};
     use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
     use std::sync::Arc;
-    use std::time::Instant;
+    use tokio::time::Instant;
 
-    let timeline = Timeline::new(Instant::now());
+    let timeline = Timeline::new(Instant::now().into_std());
     let board = board();
     board.prove(Moment::default());
     board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::turns::{Turn, Turns};
-use nodegate_testbed::{Agent, Cluster, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ impl Nodes {
                 }
             })
         });
+        // It is nobody's: a balancer that took it for one of the nodes would send requests out into the network.
+        assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
         let mut nodes = Self { site, cluster, agents, backends, agent_args, _turn: turn };
         for index in 0..NODES.len() {

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: u32 = 4;
 /// Enough to show a gap of some milliseconds.
 const REQUESTS_A_SECOND: u32 = 100;
-/// Far more than the time between two pieces of an answer that goes on.
-const GOES_ON: Duration = Duration::from_secs(3);
-/// Far more than a request takes.
+/// Far more than a request takes, or the next piece of an answer that goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Constant traffic, a new connection for each request; the names of the nodes that answered are kept.
@@ -51,7 +49,8 @@ pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
 
 /// A request whose answer goes on, which a thread of its own reads.
 pub(crate) struct Held {
-    last: Arc<Mutex<Instant>>,
+    /// When something came last; none once it has ended.
+    last: Arc<Mutex<Option<Instant>>>,
     stream: TcpStream,
 }
 
@@ -69,10 +68,11 @@ impl Held {
         if lines.next().ok_or(ErrorKind::UnexpectedEof)?? != node {
             return Ok(None);
         }
-        let last = Arc::new(Mutex::new(Instant::now()));
+        let last = Arc::new(Mutex::new(Some(Instant::now())));
         let heard = last.clone();
         std::thread::spawn(move || {
-            lines.map_while(Result::ok).for_each(|_| *heard.lock().unwrap() = Instant::now());
+            lines.map_while(Result::ok).for_each(|_| *heard.lock().unwrap() = Some(Instant::now()));
+            *heard.lock().unwrap() = None;
         });
         Ok(Some(Self { last, stream }))
     }
@@ -80,9 +80,10 @@ impl Held {
     /// Whether it goes on: something is still to come.
     pub(crate) fn works(&self) -> bool {
         let asked = Instant::now();
-        while asked.elapsed() < GOES_ON {
-            if *self.last.lock().unwrap() > asked {
-                return true;
+        while asked.elapsed() < PATIENCE {
+            match *self.last.lock().unwrap() {
+                Some(last) if last <= asked => {}
+                last => return last.is_some(),
             }
             std::thread::sleep(Duration::from_millis(10));
         }

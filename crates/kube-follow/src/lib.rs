@@ -8,7 +8,7 @@ mod client;
 mod connection;
 mod connector;
 mod credentials;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod kubeconfig;
 mod lines;

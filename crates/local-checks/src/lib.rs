@@ -16,7 +16,7 @@ mod connect;
 mod cycle;
 mod dedicated_thread;
 mod definition;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host_root;
 pub mod http;

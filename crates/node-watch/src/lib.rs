@@ -10,7 +10,7 @@ mod first_list;
 mod follow;
 mod followed;
 mod freshness;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod metrics;
 mod objects;

@@ -9,7 +9,7 @@
 //! knows `probers`, and both know the `route`, by which they count.
 
 mod answer;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod metrics;
 mod networks;

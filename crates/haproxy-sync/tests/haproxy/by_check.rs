@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 /// Nodes whose agent answers that they drain.
 type Draining = Arc<Mutex<BTreeSet<IpAddr>>>;
 
-async fn lab(nodes: usize) -> (Lab, Draining) {
-    let (mut lab, draining) = (Lab::new(nodes).await, Draining::default());
+/// Three nodes.
+async fn lab() -> (Lab, Draining) {
+    let (mut lab, draining) = (Lab::new(3).await, Draining::default());
     let seen = draining.clone();
     let status = move |at| if seen.lock().unwrap().contains(&at) { "404 Not Found" } else { "200 OK" };
     lab.check_port = serve_status(lab.checked.clone(), status).await;
@@ -31,7 +32,7 @@ async fn a_check_takes_nodes_out_and_back_while_the_program_is_not_there() {
 }
 
 pub(crate) async fn without_the_program() -> Row {
-    let (mut lab, draining) = lab(3).await;
+    let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     // It tracks no other server, so it has a check of its own.
@@ -61,7 +62,7 @@ async fn what_a_check_has_drained_gets_nothing_over_a_reload_and_comes_back_afte
 }
 
 pub(crate) async fn over_a_reload() -> Row {
-    let (mut lab, draining) = lab(3).await;
+    let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
     let backend = format!("k8s_default_web_{port}");
     // Node 0 is cordoned by the API's word, too; of node 1 only its agent knows.

@@ -1,7 +1,7 @@
 //! `container_runtime`: the container runtime of this node answers and calls itself and its network ready.
 
 mod cri;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};

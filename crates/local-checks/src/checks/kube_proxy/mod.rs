@@ -2,7 +2,7 @@
 
 mod answer;
 mod deployed;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod stamp;
 

@@ -1,7 +1,7 @@
 //! `network`: the host's nameservers and the routers of its default routes answer.
 
 mod dns;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
 mod resolv_conf;
