@@ -21,6 +21,6 @@ async fn serve(app: Arc<App>, protocol: Protocol, socket: TcpStream) {
     let limits = Limits::default();
     let deadline = Instant::now() + limits.drain_timeout;
     let server = Server::new(app, Networks::EVERYBODY, limits, protocol);
-    server.start(socket, Ipv4Addr::LOCALHOST.into(), |_| {});
+    server.start(socket, Ipv4Addr::LOCALHOST.into());
     server.drain(deadline).await;
 }

@@ -25,10 +25,6 @@ use tokio::time::{Instant, sleep};
 /// A turn of the runtime, in which the task of a closed connection goes.
 const TASK_END: Duration = Duration::from_millis(1);
 
-/// How long a request may come after its connection, and still be answered without the runtime. A client sends it as soon as
-/// it is connected.
-const REQUEST_ON_ITS_WAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-
 /// One listener's connections.
 pub(crate) struct Server {
     pub(super) app: Arc<App>,
@@ -101,8 +97,7 @@ impl Server {
         loop {
             match self.acceptor.accept(listener) {
                 Ok(Admission::Admitted(socket, peer)) => {
-                    let wait = |socket: &TcpStream| wait_for_request(socket, listener);
-                    let started = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer, wait)));
+                    let started = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer)));
                     if started.is_err() {
                         // As in a task a panic is on stderr by now, and costs the one connection.
                         self.connections.ended_at_once();
@@ -142,10 +137,10 @@ impl Server {
         if freed { TASK_END } else { delay }
     }
 
-    /// Begins to answer on a connection. `wait` waits a little for what is on its way.
-    pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr, wait: impl FnOnce(&TcpStream)) {
+    /// Begins to answer on a connection.
+    pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr) {
         self.connections.begun();
-        self.protocol.start(&self.app, &self.connections, socket, peer, wait);
+        self.protocol.start(&self.app, &self.connections, socket, peer);
     }
 
     /// Closes the connections whose clients are too late, for as long as there are connections to look at.
@@ -162,13 +157,6 @@ impl Server {
 /// Whether the accept queue holds a connection.
 pub(super) fn has_queued_connection(listener: &TcpListener) -> bool {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
-/// Waits for the request of a connection that has just been accepted, for as long as nobody else is waiting.
-fn wait_for_request(socket: &TcpStream, listener: &TcpListener) {
-    let mut either = [PollFd::new(socket, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
-    // If nothing comes of it, the runtime waits.
-    let _ = poll(&mut either, Some(&REQUEST_ON_ITS_WAY));
 }
 
 /// Waits until the accept queue holds one, or the listener is shut down.

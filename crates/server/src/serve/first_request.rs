@@ -27,20 +27,15 @@ enum First {
 }
 
 impl Http {
-    /// Begins to answer on a connection, and ends it if all can be done at once. `wait` waits a little for what is on its way.
+    /// Begins to answer on a connection, and ends it if all can be done at once.
     pub(super) fn start(
         self: &Arc<Self>,
         app: &Arc<App>,
         connections: &Arc<Connections>,
         socket: TcpStream,
         peer: IpAddr,
-        wait: impl FnOnce(&TcpStream),
     ) {
-        let mut first = self.look(app, &socket, peer);
-        if let First::Nothing = first {
-            wait(&socket);
-            first = self.look(app, &socket, peer);
-        }
+        let first = self.look(app, &socket, peer);
         if let First::Done = first {
             return connections.ended_at_once();
         }

@@ -20,17 +20,16 @@ impl Protocol {
         Self::Http(Arc::new(Http::new(metrics_moved_to)))
     }
 
-    /// Begins to answer on a connection, and ends it if all can be done at once. `wait` waits a little for what is on its way.
+    /// Begins to answer on a connection, and ends it if all can be done at once.
     pub(super) fn start(
         &self,
         app: &Arc<App>,
         connections: &Arc<Connections>,
         socket: TcpStream,
         peer: IpAddr,
-        wait: impl FnOnce(&TcpStream),
     ) {
         match self {
-            Self::Http(http) => http.start(app, connections, socket, peer, wait),
+            Self::Http(http) => http.start(app, connections, socket, peer),
             Self::AgentCheck => {
                 let app = Arc::clone(app);
                 let activity = Arc::new(Activity::new(app.now()));
