@@ -116,7 +116,8 @@ impl Plan {
         }
         let (settle, idle) = (Duration::from_secs(5), Duration::from_mins(1));
         let footprint = footprint::Plan { starts: 20, settle, idle, probes: 1_000_000 };
-        Self { rounds: 5, each: Duration::from_secs(2), traced: 2_000, flips: 300, footprint }
+        // Many short ones: neighbours in time are alike, and a median wants many.
+        Self { rounds: 15, each: Duration::from_millis(700), traced: 2_000, flips: 300, footprint }
     }
 }
 
