@@ -14,7 +14,8 @@ thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let served = APP
         .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
-    let answer = run(exchange(bytes, |socket| serve_http(served, socket)));
+    let serve = async |socket| serve_http(served, socket).await.expect("a thread can be started");
+    let answer = run(exchange(bytes, serve));
     let mut rest = &answer[..];
     let mut responses = 0;
     while !rest.is_empty() {

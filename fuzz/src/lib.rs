@@ -117,7 +117,7 @@ pub fn said(bytes: &[u8]) -> tokio::net::UnixStream {
 thread_local!(static KEPT: std::cell::RefCell<Option<UnixStream>> = const { std::cell::RefCell::new(None) });
 
 /// What a server answers to a client that says `bytes` and then ends its side.
-pub async fn exchange<F: Future<Output = ()>>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> F) -> Vec<u8> {
+pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> F) -> Vec<u8> {
     let (server, mut client) = UnixStream::pair().expect("sockets can be made");
     server.set_nonblocking(true).expect("a socket can be non-blocking");
     client.write_all(bytes).expect("it fits");

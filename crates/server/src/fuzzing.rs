@@ -2,25 +2,27 @@
 
 use crate::answer::App;
 use crate::networks::Networks;
-use crate::serve::{Limits, Protocol, Server};
+use crate::serve::{Limits, Protocol, ServeOptions, Server, http_server};
+use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Serves HTTP on a connection that is accepted already and non-blocking, to its end.
-pub async fn serve_http(app: Arc<App>, socket: TcpStream) {
-    serve(app, Protocol::http(None), socket).await;
+pub async fn serve_http(app: Arc<App>, socket: TcpStream) -> io::Result<()> {
+    let (server, _kept) = http_server(app, ServeOptions::default())?;
+    serve(server, socket).await;
+    Ok(())
 }
 
 /// The same for an agent-check.
 pub async fn serve_agent_check(app: Arc<App>, socket: TcpStream) {
-    serve(app, Protocol::AgentCheck, socket).await;
+    let server = Server::new(app, Networks::EVERYBODY, Limits::default(), Protocol::AgentCheck);
+    serve(server, socket).await;
 }
 
-async fn serve(app: Arc<App>, protocol: Protocol, socket: TcpStream) {
-    let limits = Limits::default();
-    let deadline = Instant::now() + limits.drain_timeout;
-    let server = Server::new(app, Networks::EVERYBODY, limits, protocol);
+async fn serve(server: Server, socket: TcpStream) {
+    let deadline = Instant::now() + server.limits.drain_timeout;
     server.start(socket, Ipv4Addr::LOCALHOST.into());
     server.drain(deadline).await;
 }

@@ -1,7 +1,7 @@
 //! The place of one prober: what it was told, in atomics, so that an answer takes no lock to be noted.
 //!
-//! The accept thread answers those who come anew, and the runtime those who stay, so that two hardly ever write to one place at
-//! the same time. If they do, one note may be lost, and with it one answer in a row: told is then said later, not too early,
+//! The accept thread answers those who come anew, and the kept thread those who stay, so that two hardly ever write to one place
+//! at the same time. If they do, one note may be lost, and with it one answer in a row: told is then said later, not too early,
 //! since answers in a row count from the board's last turn.
 
 use nodegate_readiness::probers::{Asked, CheckState, Given};

@@ -6,6 +6,7 @@ use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use super::connections::Connections;
 use super::limits::Limits;
 use super::protocol::Protocol;
+use super::worker::Worker;
 use crate::answer::App;
 use crate::networks::Networks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,8 +19,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 /// A turn of the runtime, in which the task of a closed connection goes.
@@ -28,7 +27,7 @@ const TASK_END: Duration = Duration::from_millis(1);
 /// One listener's connections.
 pub(crate) struct Server {
     pub(super) app: Arc<App>,
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
     pub(super) connections: Arc<Connections>,
     protocol: Protocol,
     acceptor: Acceptor,
@@ -38,37 +37,22 @@ pub(crate) struct Server {
 ///
 /// A probe that wakes it costs less than one that wakes the runtime, and is not kept waiting by what the runtime does.
 pub(super) struct AcceptThread {
-    listener: Arc<TcpListener>,
-    ended: oneshot::Receiver<Infallible>,
+    pub(super) listener: Arc<TcpListener>,
+    pub(super) worker: Worker,
 }
 
 impl AcceptThread {
     /// Starts it. What it leaves goes to the runtime that this is called from.
     pub(super) fn start(listener: TcpListener, server: Arc<Server>) -> io::Result<Self> {
-        let (accepting, ended) = oneshot::channel();
-        let this = Self::new(listener, ended);
-        let (runtime, listener) = (Handle::current(), Arc::clone(&this.listener));
-        thread::Builder::new().name("accept".to_owned()).spawn(move || {
-            // Goes with the thread, also if that panics.
-            let _accepting = accepting;
-            let _runtime = runtime.enter();
-            server.accept_until_shut_down(&listener);
-        })?;
-        Ok(this)
-    }
-
-    pub(super) fn new(listener: TcpListener, ended: oneshot::Receiver<Infallible>) -> Self {
-        Self { listener: Arc::new(listener), ended }
-    }
-
-    pub(super) fn listener(&self) -> &TcpListener {
-        &self.listener
+        let listener = Arc::new(listener);
+        let accepting = Arc::clone(&listener);
+        let worker = Worker::start("accept", move || server.accept_until_shut_down(&accepting))?;
+        Ok(Self { listener, worker })
     }
 
     /// Waits for the end of the thread.
     pub(super) async fn ended(&mut self) {
-        // Nothing is ever sent.
-        let _ = (&mut self.ended).await;
+        self.worker.ended().await;
     }
 
     /// Makes `accept4` fail. What the kernel has accepted for it is reset.

@@ -1,4 +1,4 @@
-//! One connection as its task, the sweep and the eviction see it.
+//! One connection as whoever serves it, the sweep and the eviction see it.
 
 use nodegate_readiness::{AtomicMoment, Moment};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,7 +17,7 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// Written by the connection's task without a lock or a clock of its own, read by the sweep.
+/// Written by the thread or the task that has the connection, without a lock or a clock of its own; read by the sweep.
 #[derive(Debug)]
 pub(super) struct Activity {
     phase: AtomicU8,

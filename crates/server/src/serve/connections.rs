@@ -2,15 +2,17 @@
 
 use super::activity::{Activity, Phase};
 use super::eviction::{AllIdle, Idle};
+use super::http::Connection;
 use super::limits::Limits;
 use crate::metrics::Metrics;
+use futures::future::{AbortHandle, Abortable};
 use nodegate_readiness::Moment;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 /// All connections of one listener.
 pub(super) struct Connections {
@@ -26,43 +28,41 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct Table {
     next_key: u64,
-    entries: HashMap<u64, Entry>,
+    entries: BTreeMap<u64, Entry>,
     /// What the last look at all of them found, the next one last.
     to_evict: Vec<Idle>,
+    /// Whether nobody gets a slot any more.
+    closed: bool,
 }
 
 struct Entry {
     activity: Arc<Activity>,
-    task: Option<AbortHandle>,
+    place: Place,
     /// Since when the connection has been seen to owe a request, and after which activity.
     reading: Option<(Moment, Moment)>,
 }
 
-/// A slot in the table, given back when dropped: by a task that ended, was aborted, or never ran.
+/// Where a connection is.
+enum Place {
+    /// In the hands of a thread.
+    AtWork,
+    Task(AbortHandle),
+    /// Here, until there is a request.
+    Waiting(Box<Connection>),
+}
+
+/// A slot in the table, given back when dropped, as by a task that ended, was aborted, or never ran; unless the connection is
+/// kept in it.
 pub(super) struct ConnectionSlot {
     key: u64,
     connections: Arc<Connections>,
+    kept: bool,
 }
 
 impl Connections {
     pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
         let (entered, table, filled, emptied) = Default::default();
         Self { limits, metrics, entered, table, filled, emptied }
-    }
-
-    /// Gives a connection a slot and a task, if there is a slot.
-    pub(super) fn keep<F>(self: &Arc<Self>, activity: Arc<Activity>, life: impl FnOnce(ConnectionSlot) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let Some(slot) = self.enter(activity) else { return };
-        let key = slot.key;
-        let task = tokio::spawn(life(slot)).abort_handle();
-        match self.table().entries.get_mut(&key) {
-            Some(entry) => entry.task = Some(task),
-            // It has ended, or has been closed already.
-            None => task.abort(),
-        }
     }
 
     /// Counts a connection that begins.
@@ -77,9 +77,13 @@ impl Connections {
     }
 
     /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
-    fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
+    pub(super) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
         let now = activity.since();
         let mut table = self.table();
+        if table.closed {
+            self.metrics.closed();
+            return None;
+        }
         if table.entries.len() >= self.limits.connections && !self.evict(&mut table) {
             self.metrics.refused();
             self.metrics.closed();
@@ -90,9 +94,41 @@ impl Connections {
         }
         let key = table.next_key;
         table.next_key += 1;
-        table.entries.insert(key, Entry { reading: Some((activity.since(), now)), activity, task: None });
+        let reading = Some((activity.since(), now));
+        table.entries.insert(key, Entry { reading, activity, place: Place::AtWork });
         debug_assert!(table.entries.len() <= self.limits.connections);
-        Some(ConnectionSlot { key, connections: Arc::clone(self) })
+        Some(self.slot(key))
+    }
+
+    /// Takes the connection that waits in this slot, unless it has been closed.
+    pub(super) fn take(&self, key: u64) -> Option<Box<Connection>> {
+        let mut table = self.table();
+        let place = &mut table.entries.get_mut(&key)?.place;
+        match mem::replace(place, Place::AtWork) {
+            Place::Waiting(connection) => Some(connection),
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    /// Lets a connection wait in its slot for the next request, unless it has been closed.
+    pub(super) fn keep(&self, key: u64, mut connection: Box<Connection>) {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(&key) else { return };
+        // The poller may report it at once, and whoever takes it then waits for the table.
+        match connection.enter_poller(key) {
+            Ok(()) => entry.place = Place::Waiting(connection),
+            Err(error) => {
+                tracing::debug!(%error, "can't wait for the next request of a connection");
+                drop(self.leave(&mut table, key));
+            }
+        }
+    }
+
+    pub(super) fn slot(self: &Arc<Self>, key: u64) -> ConnectionSlot {
+        ConnectionSlot { key, connections: Arc::clone(self), kept: false }
     }
 
     /// How many connections have begun so far.
@@ -136,8 +172,9 @@ impl Connections {
         self.close_where(|entry| entry.activity.phase() == Phase::Idle);
     }
 
-    /// Closes everything that is left and gives its number.
+    /// Closes everything that is left, and whatever comes after it; gives its number.
     pub(super) fn close_all(&self) -> usize {
+        self.table().closed = true;
         self.close_where(|_| true)
     }
 
@@ -162,9 +199,7 @@ impl Connections {
 
     /// Closes a connection.
     fn remove(&self, table: &mut Table, key: u64) {
-        if let Some(entry) = self.leave(table, key)
-            && let Some(task) = entry.task
-        {
+        if let Some(Entry { place: Place::Task(task), .. }) = self.leave(table, key) {
             // This drops the task later, from the runtime, never inside of this call.
             task.abort();
         }
@@ -229,127 +264,35 @@ impl Table {
     }
 }
 
+impl ConnectionSlot {
+    /// Lets the connection wait here for its next request.
+    pub(super) fn keep(mut self, connection: Box<Connection>) {
+        self.kept = true;
+        self.connections.keep(self.key, connection);
+    }
+
+    /// Gives the connection a task, unless it has been closed.
+    pub(super) fn spawn<F>(self, life: impl FnOnce(Self) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (task, registration) = AbortHandle::new_pair();
+        match self.connections.table().entries.get_mut(&self.key) {
+            Some(entry) => entry.place = Place::Task(task),
+            None => return,
+        }
+        tokio::spawn(Abortable::new(life(self), registration));
+    }
+}
+
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
         drop(self.connections.leave(&mut self.connections.table(), self.key));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn at(seconds: u64) -> Moment {
-        Moment::from_start(Duration::from_secs(seconds))
-    }
-
-    fn table(connections: usize) -> Arc<Connections> {
-        let limits = Limits { connections, ..Limits::default() };
-        Arc::new(Connections::new(limits, Arc::default()))
-    }
-
-    fn enter(table: &Arc<Connections>, now: Moment) -> (Arc<Activity>, ConnectionSlot) {
-        let activity = Arc::new(Activity::new(now));
-        let slot = table.enter(Arc::clone(&activity)).unwrap();
-        (activity, slot)
-    }
-
-    fn holds(table: &Connections, slot: &ConnectionSlot) -> bool {
-        table.table().entries.contains_key(&slot.key)
-    }
-
-    #[test]
-    fn the_oldest_idle_is_evicted_and_a_busy_one_never() {
-        let table = table(3);
-        let (busy, a) = enter(&table, at(1));
-        let (kept, b) = enter(&table, at(2));
-        let (_silent, c) = enter(&table, at(3));
-        busy.begin();
-        kept.end(at(4), false);
-        let (newest, d) = enter(&table, at(5));
-        assert!(holds(&table, &a) && holds(&table, &b) && !holds(&table, &c) && holds(&table, &d));
-        kept.begin();
-        newest.begin();
-        assert!(table.enter(Arc::new(Activity::new(at(6)))).is_none(), "all are busy");
-    }
-
-    #[test]
-    fn a_flood_of_one_kind_leaves_the_other_alone() {
-        let table = table(4);
-        let (kept, a) = enter(&table, at(1));
-        kept.end(at(1), false);
-        let silent: Vec<_> = (2..20).map(|second| enter(&table, at(second))).collect();
-        assert!(holds(&table, &a), "it is the oldest of all, and it had an answer");
-        assert_eq!(table.table().entries.len(), 4);
-        drop(silent);
-
-        let (_new, b) = enter(&table, at(20));
-        let spoken: Vec<_> = (21..40)
-            .map(|second| {
-                let (activity, slot) = enter(&table, at(second));
-                activity.end(at(second), false);
-                slot
-            })
-            .collect();
-        assert!(holds(&table, &b), "it is the oldest of all, and has yet to speak");
-        assert!(!holds(&table, &a), "it was silent for longer than others of its kind");
-        drop(spoken);
-    }
-
-    #[test]
-    fn who_has_spoken_since_the_last_look_is_not_evicted() {
-        let table = table(48);
-        let mut slots: Vec<_> = (0..48).map(|second| enter(&table, at(second))).collect();
-        // A look finds three: 0, 1 and 2.
-        let _a = enter(&table, at(48));
-        slots[1].0.end(at(49), false);
-        slots[2].0.begin();
-        let _b = enter(&table, at(50));
-        let left = |number: usize| holds(&table, &slots[number].1);
-        assert_eq!([0, 1, 2, 3, 4].map(left), [false, true, true, false, true]);
-        drop(slots.remove(4));
-        // What is gone is no room twice.
-        let _c = enter(&table, at(51));
-        let _d = enter(&table, at(52));
-        assert_eq!(table.table().entries.len(), 48);
-        assert!(!holds(&table, &slots[4].1), "it was connected at 5");
-    }
-
-    #[test]
-    fn a_late_head_is_swept_and_a_kept_connection_is_not() {
-        let table = table(3);
-        let (_silent, a) = enter(&table, at(0));
-        let (kept, b) = enter(&table, at(0));
-        kept.end(at(1), false);
-        table.sweep(at(5));
-        assert!(holds(&table, &a));
-        table.sweep(at(6));
-        assert!(!holds(&table, &a) && holds(&table, &b));
-
-        // A second request that drips in is timed from when it was first seen, not from the last answer.
-        kept.received();
-        table.sweep(at(40));
-        assert!(holds(&table, &b));
-        kept.end(at(42), false);
-        kept.received();
-        table.sweep(at(46));
-        table.sweep(at(51));
-        assert!(holds(&table, &b));
-        table.sweep(at(52));
-        assert!(!holds(&table, &b));
-    }
-
-    #[test]
-    fn idle_connections_are_kept_for_the_idle_timeout() {
-        let table = table(3);
-        let (kept, a) = enter(&table, at(0));
-        kept.end(at(1), false);
-        table.sweep(at(76));
-        assert!(holds(&table, &a));
-        table.sweep(at(77));
-        assert!(!holds(&table, &a));
-        drop(a);
-        assert!(table.is_empty());
-    }
-}
+mod tests;

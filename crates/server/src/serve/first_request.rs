@@ -3,13 +3,13 @@
 
 use super::activity::Activity;
 use super::connections::Connections;
-use super::http::{Connection, Http, answer_at_once};
+use super::http::{Connection, Http};
 use super::known_heads::KnownAnswer;
-use super::stream::{CHUNK, Stream, send_flags};
+use super::socket::{CHUNK, receive, send};
+use super::stream::Stream;
 use crate::answer::App;
 use nodegate_readiness::Moment;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{Shutdown, shutdown};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
@@ -53,23 +53,29 @@ impl Http {
             First::Done | First::Nothing => {}
         }
         let handler = self.handler(Arc::clone(app), Arc::clone(&activity), peer);
-        match answer_at_once(Connection::new(self, stream, handler)) {
-            Some(unfinished) => connections.keep(activity, |slot| unfinished.finish(slot)),
+        let mut connection = Connection::new(self, stream, handler);
+        match connection.answer_at_once() {
             None => connections.ended_at_once(),
+            wait => {
+                if let Some(slot) = connections.enter(activity) {
+                    slot.leave_to_wait(Box::new(connection), wait);
+                }
+            }
         }
     }
 
     /// Takes what has come, and answers it if it is known.
     fn look(&self, app: &App, socket: &TcpStream, peer: IpAddr) -> First {
         let mut room = [MaybeUninit::uninit(); CHUNK];
-        let received: &[u8] = match recv(socket, &mut room, RecvFlags::empty()) {
-            Ok((([], _), _)) => return First::Done,
-            Ok(((received, _), _)) => received,
-            Err(Errno::WOULDBLOCK | Errno::INTR) => return First::Nothing,
-            Err(_) => return First::Done,
+        let received = match receive(socket, &mut room) {
+            Ok(None) => return First::Nothing,
+            Ok(Some(received @ [_, ..])) => received,
+            Ok(Some([])) | Err(_) => return First::Done,
         };
         let now = app.now();
-        match self.known_heads().answer_again(received, app, peer, now) {
+        let mut answer = [MaybeUninit::uninit(); _];
+        let answer = self.known_heads().answer_again(received, app, peer, now, &mut answer);
+        match answer {
             Some(answer) => send_known(socket, &answer, now),
             None => First::Unknown(received.to_vec()),
         }
@@ -78,11 +84,7 @@ impl Http {
 
 fn send_known(socket: &TcpStream, answer: &KnownAnswer<'_>, now: Moment) -> First {
     let KnownAnswer { bytes, ends } = *answer;
-    let sent = match retry_on_intr(|| send(socket, bytes, send_flags(ends))) {
-        Ok(sent) => sent,
-        Err(Errno::WOULDBLOCK) => 0,
-        Err(_) => return First::Done,
-    };
+    let Ok(sent) = send(socket, bytes, ends) else { return First::Done };
     match bytes.get(sent..) {
         None | Some([]) if ends => {
             // Not left to close(2): if more has come by now, that discards the answer, which waits for this.

@@ -1,18 +1,24 @@
 //! HTTP on one connection: what is known is answered at once, and hyper does the rest.
 
 use super::activity::Activity;
-use super::connections::ConnectionSlot;
-use super::known_heads::{Exchange, KnownHeads};
+use super::known_heads::{Exchange, KnownHeads, MOST_BYTES};
+use super::poller::Poller;
 use super::requests::{MAX_HEAD_BYTES, RequestHandler};
-use super::stream::{CHUNK, Stream};
+use super::socket::CHUNK;
+use super::stream::Stream;
 use crate::answer::App;
 use hyper::server::conn::http1;
-use std::future::poll_fn;
+use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::io::ReadBuf;
+
+/// So often hyper gets something to parse before others have their turn; each time it is at least what is read at a time.
+const MOST_PARSED: usize = 16;
+
+// Who sends a known head has sent less than could be read: there is nothing behind it that was not reported by the poller.
+const _: () = assert!(MOST_BYTES < CHUNK);
 
 /// What all connections of one listener share.
 pub(crate) struct Http {
@@ -20,11 +26,18 @@ pub(crate) struct Http {
     known_heads: Mutex<KnownHeads>,
     /// See [`ServeOptions::metrics_moved_to`](crate::ServeOptions::metrics_moved_to).
     metrics_moved_to: Option<SocketAddr>,
+    poller: Arc<Poller>,
 }
 
 impl Http {
-    pub(super) fn new(metrics_moved_to: Option<SocketAddr>) -> Self {
-        Self { builder: builder(), known_heads: Mutex::default(), metrics_moved_to }
+    pub(super) fn new(metrics_moved_to: Option<SocketAddr>) -> io::Result<Self> {
+        let (builder, poller) = (builder(), Arc::new(Poller::new()?));
+        Ok(Self { builder, known_heads: Mutex::default(), metrics_moved_to, poller })
+    }
+
+    /// Where its kept connections wait.
+    pub(super) fn poller(&self) -> &Arc<Poller> {
+        &self.poller
     }
 
     /// Whoever answers the requests of a connection.
@@ -32,7 +45,7 @@ impl Http {
         RequestHandler::new(app, activity, peer, self.metrics_moved_to)
     }
 
-    /// Held for as long as one answer takes to be found and sent, and never across an await.
+    /// Held for as long as one answer takes to be found, and never across a system call or an await.
     pub(super) fn known_heads(&self) -> MutexGuard<'_, KnownHeads> {
         self.known_heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,23 +69,42 @@ pub(super) struct Connection {
     state: State,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a connection that is kept is in a task, which is a box of its own"
-)]
+#[expect(clippy::large_enum_variant, reason = "a connection that is kept is in a box of its own")]
 enum State {
     /// All that was received has been answered; what comes next is compared with what is known.
     Between(Stream, RequestHandler),
     /// hyper parses and answers.
     Parsing(http1::Connection<Stream, RequestHandler>),
-    Ended,
+    /// On the way from one to the other.
+    Nowhere,
 }
 
-/// What came of waiting for the next request.
+/// What is next, after all has been done that could be done.
+pub(super) enum Turn {
+    /// Another request.
+    Idle,
+    /// The end.
+    End,
+}
+
+/// What is to be waited for, after all has been done that could be done at once.
+#[derive(Clone, Copy)]
+pub(super) enum Wait {
+    /// The next request.
+    Request,
+    /// The rest of a request, an answer, or room to send it.
+    Progress,
+    /// The last answer must be given time to arrive.
+    Arrival,
+}
+
+/// What came of a look for the next request.
 enum Next {
     Answered,
     /// It is for hyper to parse.
     Unknown,
+    /// Nothing has come.
+    Nothing,
     /// There is none.
     End,
 }
@@ -83,15 +115,33 @@ impl Connection {
         Self { http, activity, state: State::Between(stream, handler) }
     }
 
-    /// Goes on until it must wait; then, at the end, gives the stream to be closed.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Stream>> {
+    /// Goes on until it must wait.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        let (mut answered, mut parsed) = (false, 0);
         loop {
             match &mut self.state {
-                State::Between(stream, handler) => match ready!(poll_next(stream, handler, &self.http, cx)) {
-                    Next::Answered => {}
-                    Next::Unknown => self.begin_to_parse(),
-                    Next::End => return Poll::Ready(self.end()),
-                },
+                State::Between(stream, _) if stream.has_unread() => {
+                    if parsed == MOST_PARSED {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    parsed += 1;
+                    self.begin_to_parse();
+                }
+                State::Between(stream, handler) => {
+                    if ready!(stream.poll_unsent(cx)).is_err() || handler.has_ended() {
+                        return Poll::Ready(Turn::End);
+                    }
+                    if answered {
+                        return Poll::Ready(Turn::Idle);
+                    }
+                    match next(stream, handler, &self.http) {
+                        Next::Answered => answered = true,
+                        Next::Unknown => {}
+                        Next::Nothing => return Poll::Ready(Turn::Idle),
+                        Next::End => return Poll::Ready(Turn::End),
+                    }
+                }
                 State::Parsing(connection) => {
                     let polled = connection.poll_without_shutdown(cx);
                     if let Poll::Ready(Err(error)) = &polled {
@@ -102,23 +152,43 @@ impl Connection {
                     }
                     self.end_parsing(polled.is_ready());
                     if polled.is_ready() {
-                        return Poll::Ready(self.end());
+                        return Poll::Ready(Turn::End);
                     }
                 }
-                State::Ended => return Poll::Ready(None),
+                State::Nowhere => return Poll::Ready(Turn::End),
             }
         }
     }
 
-    fn end(&mut self) -> Option<Stream> {
-        match mem::replace(&mut self.state, State::Ended) {
+    /// Does what can be done without waiting, in which hyper has its first look at a request; `None` if that was all.
+    pub(super) fn answer_at_once(&mut self) -> Option<Wait> {
+        // Who waits for progress begins with a poll.
+        match self.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => Some(Wait::Progress),
+            Poll::Ready(Turn::Idle) => Some(Wait::Request),
+            Poll::Ready(Turn::End) if self.stream()?.finish() => None,
+            Poll::Ready(Turn::End) => Some(Wait::Arrival),
+        }
+    }
+
+    /// Waits for the next request in the poller, as `key`.
+    pub(super) fn enter_poller(&mut self, key: u64) -> io::Result<()> {
+        match &mut self.state {
+            State::Between(stream, _) => stream.enter(&self.http.poller, key),
+            State::Parsing(_) | State::Nowhere => Ok(()),
+        }
+    }
+
+    /// The stream, unless hyper has it.
+    pub(super) fn stream(&mut self) -> Option<&mut Stream> {
+        match &mut self.state {
             State::Between(stream, _) => Some(stream),
-            State::Parsing(_) | State::Ended => None,
+            State::Parsing(_) | State::Nowhere => None,
         }
     }
 
     fn begin_to_parse(&mut self) {
-        self.state = match mem::replace(&mut self.state, State::Ended) {
+        self.state = match mem::replace(&mut self.state, State::Nowhere) {
             State::Between(stream, handler) => {
                 State::Parsing(self.http.builder.serve_connection(stream, handler))
             }
@@ -128,7 +198,7 @@ impl Connection {
 
     /// hyper's buffers go with it: a connection that is kept costs next to nothing between two requests.
     fn end_parsing(&mut self, ends: bool) {
-        let State::Parsing(connection) = mem::replace(&mut self.state, State::Ended) else { return };
+        let State::Parsing(connection) = mem::replace(&mut self.state, State::Nowhere) else { return };
         let http1::Parts { io: mut stream, read_buf, service: handler, .. } = connection.into_parts();
         if let (Some((head, answer)), Some(told), true) =
             (stream.exchanged(), handler.take_told(), read_buf.is_empty())
@@ -140,65 +210,76 @@ impl Connection {
     }
 }
 
-/// Waits for a request, and answers it if it is known.
-fn poll_next(stream: &mut Stream, handler: &RequestHandler, http: &Http, cx: &mut Context<'_>) -> Poll<Next> {
-    if stream.has_unread() {
-        return Poll::Ready(Next::Unknown);
-    }
+/// Looks for a request, and answers it if it is known.
+fn next(stream: &mut Stream, handler: &RequestHandler, http: &Http) -> Next {
     let mut room = [MaybeUninit::uninit(); CHUNK];
-    let mut received = ReadBuf::uninit(&mut room);
-    if ready!(stream.poll_unsent(cx)).is_err() || handler.has_ended() {
-        return Poll::Ready(Next::End);
-    }
-    if ready!(stream.poll_receive(cx, &mut received)).is_err() {
-        return Poll::Ready(Next::End);
-    }
-    let received = received.filled();
-    if received.is_empty() {
-        return Poll::Ready(Next::End);
-    }
-    let mut known_heads = http.known_heads();
-    let Some(answer) = handler.answer_known(&mut known_heads, received) else {
-        stream.give_back(received);
-        return Poll::Ready(Next::Unknown);
+    let received: &[u8] = match stream.receive(&mut room) {
+        Ok(None) => return Next::Nothing,
+        Ok(Some(received)) => received,
+        Err(_) => &[],
     };
-    Poll::Ready(if stream.send_or_keep(answer).is_ok() { Next::Answered } else { Next::End })
+    if received.is_empty() {
+        return Next::End;
+    }
+    let mut answer = [MaybeUninit::uninit(); _];
+    let Some(answer) = handler.answer_known(&mut http.known_heads(), received, &mut answer) else {
+        stream.give_back(received);
+        return Next::Unknown;
+    };
+    if stream.send_or_keep(answer).is_ok() { Next::Answered } else { Next::End }
 }
 
-/// A connection on which not all is done that was to be done at once.
-#[expect(clippy::large_enum_variant, reason = "it goes from here into a task, which is a box of its own")]
-pub(super) enum Unfinished {
-    /// There are requests to be waited for, or answers.
-    Open(Connection),
-    /// The last answer must be given time to arrive.
-    Closing(Stream),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::{Board, Catalog, Policy};
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+    use std::thread;
 
-/// Does what can be done without waiting, in which hyper has its first look at a request. If that is all, a connection needs
-/// neither a task nor a slot among those who stay.
-pub(super) fn answer_at_once(mut connection: Connection) -> Option<Unfinished> {
-    // What is unfinished gets a task, and a task begins with a poll.
-    let mut context = Context::from_waker(Waker::noop());
-    match connection.poll(&mut context) {
-        Poll::Pending => Some(Unfinished::Open(connection)),
-        Poll::Ready(stream) => {
-            let mut stream = stream?;
-            (!stream.finish()).then_some(Unfinished::Closing(stream))
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
         }
     }
-}
 
-impl Unfinished {
-    /// The rest of the connection's life.
-    pub(super) async fn finish(self, slot: ConnectionSlot) {
-        match self {
-            Self::Open(mut connection) => {
-                if let Some(stream) = poll_fn(|cx| connection.poll(cx)).await {
-                    stream.close().await;
-                }
-            }
-            Self::Closing(stream) => stream.linger().await,
+    const REQUEST: &str = "GET /nodename HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    /// A connection, and its client.
+    fn connection() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, peer) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        let (http, app) = (Arc::new(Http::new(None).unwrap()), App::of(board));
+        let activity = Arc::new(Activity::new(app.now()));
+        let stream = Stream::new(socket, Arc::clone(&activity));
+        let handler = http.handler(app, activity, peer.ip());
+        (Connection::new(&http, stream, handler), client)
+    }
+
+    #[tokio::test]
+    async fn who_asks_without_end_lets_others_have_their_turn() {
+        let (mut connection, mut client) = connection();
+        let requests = MOST_PARSED * 2 * CHUNK / REQUEST.len();
+        client.write_all(REQUEST.repeat(requests).as_bytes()).unwrap();
+        // Its answers are more than fits between the two.
+        let mut answers = client.try_clone().unwrap();
+        let reading = thread::spawn(move || answers.read_to_end(&mut Vec::new()));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(connection.poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(woken.0.load(Ordering::SeqCst), "it wants to go on");
+        while connection.poll(&mut Context::from_waker(&waker)).is_pending() {
+            tokio::task::yield_now().await;
         }
-        drop(slot);
+        drop(connection);
+        assert!(reading.join().unwrap().is_ok());
     }
 }

@@ -7,13 +7,14 @@
 use crate::answer::{App, Told};
 use httpdate::HttpDate;
 use nodegate_readiness::Moment;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// More than the balancers of a node have different checks. Who asks for more makes the others' be parsed anew.
 const MOST_HEADS: usize = 32;
 /// Longer than a balancer's head, and than the answer to it, is.
-const MOST_BYTES: usize = 1024;
+pub(super) const MOST_BYTES: usize = 1024;
 
 /// What `HAProxy` writes in front of its server's state, which is another with every session.
 const SERVER_STATE: &[u8] = b"\r\nX-Haproxy-Server-State: ";
@@ -65,6 +66,9 @@ struct Clock {
     text: [u8; DATE_LEN],
 }
 
+/// Room for an answer: it is sent when nobody else has to wait for the heads.
+pub(super) type Room = [MaybeUninit<u8>; MOST_BYTES];
+
 /// What to send, and whether the connection ends with it.
 pub(super) struct KnownAnswer<'a> {
     pub(super) bytes: &'a [u8],
@@ -79,15 +83,17 @@ struct Match<'a> {
 
 impl KnownHeads {
     /// What was sent in answer to these bytes, with the date of now, if it is still the answer: it is told this peer once more.
-    pub(super) fn answer_again(
+    pub(super) fn answer_again<'a>(
         &mut self,
         bytes: &[u8],
         app: &App,
         peer: IpAddr,
         now: Moment,
-    ) -> Option<KnownAnswer<'_>> {
+        room: &'a mut Room,
+    ) -> Option<KnownAnswer<'a>> {
         let again = |told: &Told, state: Option<&[u8]>| app.tell_again(told, peer, state, now);
-        self.answer(bytes, nodegate_clock::wall(), again)
+        let KnownAnswer { bytes, ends } = self.answer(bytes, nodegate_clock::wall(), again)?;
+        Some(KnownAnswer { bytes: room.get_mut(..bytes.len())?.write_copy_of_slice(bytes), ends })
     }
 
     /// What was sent in answer to these bytes, with the date of now, if `is_true` of what it says and of the server's state.

@@ -9,21 +9,28 @@ mod connections;
 mod eviction;
 mod first_request;
 mod http;
+mod kept;
 mod known_heads;
 mod limits;
 mod listener;
+mod poller;
 mod protocol;
 mod requests;
 mod reuseport;
 mod shutdown;
+mod socket;
 mod stream;
+mod worker;
 
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
 
-use accept::AcceptThread;
 pub(crate) use accept::Server;
+pub(crate) use kept::KeptThread;
 pub(crate) use protocol::Protocol;
+
+use accept::AcceptThread;
+use http::Http;
 
 use crate::answer::App;
 use crate::networks::Networks;
@@ -52,15 +59,26 @@ pub struct ServeError(#[from] io::Error);
 /// Answers requests until `shutdown` resolves, then drains: new connections go to another process that listens on the same
 /// port, if there is one; those on their way to this one are still taken, requests in flight finish, kept connections are
 /// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO, and
-/// starts a thread that accepts.
+/// starts two threads: one accepts, one waits for the requests of kept connections.
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let protocol = Protocol::http(options.metrics_moved_to);
-    run(listener, Server::new(app, options.allow_from, options.limits, protocol), shutdown).await
+    let (server, mut kept) = http_server(app, options)?;
+    tokio::select! {
+        served = run(listener, server, shutdown) => served,
+        () = kept.ended() => Err(io::Error::other("the thread that waits for requests has ended").into()),
+    }
+}
+
+/// What speaks HTTP, and the thread that goes on with what it keeps.
+pub(crate) fn http_server(app: Arc<App>, options: ServeOptions) -> io::Result<(Server, KeptThread)> {
+    let http = Arc::new(Http::new(options.metrics_moved_to)?);
+    let server = Server::new(app, options.allow_from, options.limits, Protocol::Http(Arc::clone(&http)));
+    let kept = KeptThread::start(&http, Arc::clone(&server.connections))?;
+    Ok((server, kept))
 }
 
 /// Like [`serve`], for `HAProxy`'s agent-checks: one line, then close. What `agent-send` sends is ignored.
@@ -88,7 +106,7 @@ async fn run(
             () = accepting.ended() => return Err(io::Error::other("the thread that does has ended").into()),
         }
         let deadline = Instant::now() + server.close();
-        server.hand_over(accepting.listener()).await;
+        server.hand_over(&accepting.listener).await;
         accepting.end(deadline).await;
         server.drain(deadline).await;
         Ok(())

@@ -6,7 +6,7 @@ use super::http::Http;
 use super::stream::Stream;
 use crate::answer::App;
 use crate::probers::MOST_OF_AGENT_SEND;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 
 pub(crate) enum Protocol {
@@ -16,10 +16,6 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) fn http(metrics_moved_to: Option<SocketAddr>) -> Self {
-        Self::Http(Arc::new(Http::new(metrics_moved_to)))
-    }
-
     /// Begins to answer on a connection, and ends it if all can be done at once.
     pub(super) fn start(
         &self,
@@ -35,7 +31,9 @@ impl Protocol {
                 let activity = Arc::new(Activity::new(app.now()));
                 let stream = Stream::new(socket, Arc::clone(&activity));
                 activity.end_after_answer();
-                connections.keep(activity, |slot| answer_agent_check(app, stream, peer, slot));
+                if let Some(slot) = connections.enter(activity) {
+                    slot.spawn(|slot| answer_agent_check(app, stream, peer, slot));
+                }
             }
         }
     }

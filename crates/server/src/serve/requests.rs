@@ -1,7 +1,7 @@
 //! What hyper hands on and what it is given back, and what the sweep and the known heads are told of it.
 
 use super::activity::Activity;
-use super::known_heads::KnownHeads;
+use super::known_heads::{KnownHeads, Room};
 use crate::answer::{App, ResponseFuture, Told};
 use bytes::Bytes;
 use futures::future::Either;
@@ -51,11 +51,12 @@ impl RequestHandler {
     /// Answers what is known, if that is still the answer.
     pub(super) fn answer_known<'a>(
         &self,
-        known_heads: &'a mut KnownHeads,
+        known_heads: &mut KnownHeads,
         received: &[u8],
+        room: &'a mut Room,
     ) -> Option<&'a [u8]> {
         let now = self.app.now();
-        let answer = known_heads.answer_again(received, &self.app, self.peer, now)?;
+        let answer = known_heads.answer_again(received, &self.app, self.peer, now, room)?;
         if answer.ends {
             self.activity.end_after_answer();
         }

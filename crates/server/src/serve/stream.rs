@@ -1,24 +1,17 @@
-//! A connection's socket as hyper wants it.
-//!
-//! It joins the reactor only when it must wait: a request that hyper has to parse is mostly there when its connection is
-//! accepted, and then costs no epoll call.
+//! A connection as hyper wants it.
 
 use super::activity::Activity;
+use super::poller::Poller;
+use super::socket::{CHUNK, Socket, receive, send};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
 use std::future::poll_fn;
 use std::io;
-use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-
-/// How much is read at a time: all of a load balancer's request. It is copied from the stack to hyper's buffer.
-pub(super) const CHUNK: usize = 2048;
+use tokio::io::ReadBuf;
 
 /// How much of what a client sent in vain is read before its connection is closed. A socket closed with unread data
 /// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
@@ -44,33 +37,38 @@ struct Transcript {
     more: bool,
 }
 
-enum Socket {
-    Unregistered(std::net::TcpStream),
-    Registered(TcpStream),
-    /// Registering failed.
-    Lost,
-}
-
 impl Stream {
     /// `socket` must be non-blocking.
-    pub(super) fn new(socket: std::net::TcpStream, activity: Arc<Activity>) -> Self {
+    pub(super) fn new(socket: TcpStream, activity: Arc<Activity>) -> Self {
         let (transcript, unsent) = Default::default();
-        Self { socket: Socket::Unregistered(socket), activity, ended: false, transcript, unsent }
+        Self { socket: Socket::new(socket), activity, ended: false, transcript, unsent }
     }
 
-    /// Receives what has come, as far as there is room.
-    pub(super) fn poll_receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        ready!(self.socket.poll_recv(cx, room))?;
-        if room.filled().is_empty() {
+    /// Like [`receive`], and noted.
+    pub(super) fn receive<'a>(&mut self, room: &'a mut [MaybeUninit<u8>]) -> io::Result<Option<&'a [u8]>> {
+        let received = receive(self.socket.descriptor()?, room)?;
+        if let Some(received) = received {
+            self.note(received);
+        }
+        Ok(received)
+    }
+
+    fn note(&mut self, received: &[u8]) {
+        if received.is_empty() {
             self.ended = true;
         } else {
             self.activity.received();
         }
-        Poll::Ready(Ok(()))
+    }
+
+    /// Waits in the poller from now on, as `key`.
+    pub(super) fn enter(&mut self, poller: &Arc<Poller>, key: u64) -> io::Result<()> {
+        self.socket.enter(poller, key)
+    }
+
+    /// Waits nowhere; when it enters again, what has come by then is reported.
+    pub(super) fn leave(&mut self) {
+        self.socket.leave();
     }
 
     /// Lets hyper read what was received already.
@@ -99,7 +97,7 @@ impl Stream {
 
     /// Sends a known answer; what there is no room for now, with [`poll_unsent`](Self::poll_unsent).
     pub(super) fn send_or_keep(&mut self, answer: &[u8]) -> io::Result<()> {
-        let sent = self.socket.send(answer, self.flags())?;
+        let sent = send(self.socket.descriptor()?, answer, self.activity.ends_after_answer())?;
         if let Some(unsent @ [_, ..]) = answer.get(sent..) {
             self.unsent = unsent.to_vec();
         }
@@ -108,8 +106,8 @@ impl Stream {
 
     pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
-            let flags = self.flags();
-            let sent = ready!(self.socket.poll_send(cx, &self.unsent, flags))?;
+            let ends = self.activity.ends_after_answer();
+            let sent = ready!(self.socket.poll_send(cx, &self.unsent, ends))?;
             self.unsent.drain(..sent);
         }
         Poll::Ready(Ok(()))
@@ -125,7 +123,7 @@ impl Stream {
     }
 
     /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(&mut self) {
         if !self.finish() {
             self.linger().await;
         }
@@ -148,7 +146,7 @@ impl Stream {
     }
 
     /// Lets the answer arrive. How long that may take is bounded by the sweep.
-    pub(super) async fn linger(mut self) {
+    pub(super) async fn linger(&mut self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         while discarded < LINGER_BYTES {
@@ -161,79 +159,9 @@ impl Stream {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = self.socket.poll_send(cx, bytes, self.flags());
+        let sent = self.socket.poll_send(cx, bytes, self.activity.ends_after_answer());
         self.activity.set_blocked(sent.is_pending());
         sent
-    }
-
-    fn flags(&self) -> SendFlags {
-        send_flags(self.activity.ends_after_answer())
-    }
-}
-
-/// The last answer waits in the kernel for the end of the connection, to leave with it: one packet instead of two, and the
-/// client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
-pub(super) fn send_flags(ends: bool) -> SendFlags {
-    let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
-    SendFlags::NOSIGNAL | more
-}
-
-impl Socket {
-    fn poll_recv(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Self::Unregistered(socket) = self {
-            let mut chunk = [MaybeUninit::uninit(); CHUNK];
-            let chunk = chunk.get_mut(..CHUNK.min(room.remaining())).unwrap_or_default();
-            match recv(&*socket, chunk, RecvFlags::empty()) {
-                Ok(((received, _), _)) => {
-                    room.put_slice(received);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(errno) => return Poll::Ready(Err(errno.into())),
-            }
-        }
-        Pin::new(self.registered()?).poll_read(cx, room)
-    }
-
-    /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
-    /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
-    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], flags: SendFlags) -> Poll<io::Result<usize>> {
-        match self.send(bytes, flags)? {
-            0 => Pin::new(self.registered()?).poll_write(cx, bytes),
-            sent => Poll::Ready(Ok(sent)),
-        }
-    }
-
-    /// Sends as much as there is room for.
-    fn send(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
-        match retry_on_intr(|| send(self.descriptor()?, bytes, flags)) {
-            Err(Errno::WOULDBLOCK) => Ok(0),
-            sent => Ok(sent?),
-        }
-    }
-
-    fn shutdown(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(self.descriptor()?, Shutdown::Write)?)
-    }
-
-    fn descriptor(&self) -> Result<BorrowedFd<'_>, Errno> {
-        match self {
-            Self::Unregistered(socket) => Ok(socket.as_fd()),
-            Self::Registered(socket) => Ok(socket.as_fd()),
-            Self::Lost => Err(Errno::NOTCONN),
-        }
-    }
-
-    fn registered(&mut self) -> io::Result<&mut TcpStream> {
-        if let Self::Unregistered(_) = self
-            && let Self::Unregistered(socket) = mem::replace(self, Self::Lost)
-        {
-            *self = Self::Registered(TcpStream::from_std(socket)?);
-        }
-        match self {
-            Self::Registered(socket) => Ok(socket),
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        }
     }
 }
 
@@ -250,9 +178,14 @@ impl Read for Stream {
             *read += unread.len();
             return Poll::Ready(Ok(()));
         }
+        if self.activity.is_settled() {
+            // What comes now is the next request, which is compared with what is known before hyper has it.
+            return Poll::Pending;
+        }
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         let mut chunk = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(cursor.remaining())).unwrap_or_default());
-        ready!(self.poll_receive(cx, &mut chunk))?;
+        ready!(self.socket.poll_recv(cx, &mut chunk))?;
+        self.note(chunk.filled());
         self.transcript.more = true;
         cursor.put_slice(chunk.filled());
         Poll::Ready(Ok(()))

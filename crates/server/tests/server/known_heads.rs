@@ -1,6 +1,7 @@
 //! A request that is known already is answered as one that is parsed.
 
 use crate::scenario::{Running, Scenario, cordoned, ready};
+use rustix::net::{SendFlags, send};
 
 /// As balancers send them; `{}` is for what changes from probe to probe.
 const HEADS: [&str; 6] = [
@@ -89,6 +90,15 @@ fn a_kept_connection_goes_on_whatever_comes() {
     client.send(known);
     client.finish_sending();
     assert_eq!(client.last_response().body, "Down");
+    // In one packet with its end, which then is not reported by itself.
+    for _ in 0..5 {
+        let mut last = server.connect();
+        last.send(known);
+        assert_eq!(last.response().body, "Down");
+        send(&last.0, known.as_bytes(), SendFlags::MORE).unwrap();
+        last.finish_sending();
+        assert_eq!(last.last_response().body, "Down");
+    }
     // The end that came with it was not the request's own.
     let mut other = server.connect();
     for _ in 0..2 {
