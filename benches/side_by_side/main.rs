@@ -164,11 +164,10 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     allow_descriptors(4 * footprint::CROWD as u64);
     let plan = Plan::of(args);
     let cluster = cluster::start()?;
-    let peers = Kind::of(programs).map(|kind| Peer::start(kind, &cluster, programs));
-    let peers = peers.collect::<Result<Vec<_>, _>>()?;
+    let start =
+        || Kind::of(programs).map(|kind| Peer::start(kind, &cluster, programs)).collect::<Result<_, _>>();
+    let (rounds, peers) = Rounds::run(start, plan.rounds, plan.each)?;
     let agent = peers.first().ok_or("no agent")?;
-
-    let rounds = Rounds::run(&peers, plan.rounds, plan.each)?;
     let mut syscalls = Vec::new();
     for way in Way::ALL.into_iter().filter(|way| way.rate.is_none()) {
         for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {

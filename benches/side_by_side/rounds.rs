@@ -5,6 +5,7 @@ use crate::latencies::{Latencies, median};
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};
 use nodegate_testbed::process;
+use std::io;
 use std::time::Duration;
 
 /// A way to ask.
@@ -78,23 +79,27 @@ impl Cell {
 pub(crate) struct Rounds(pub(crate) Vec<Cell>);
 
 impl Rounds {
-    /// Runs all of them; `each` is the time for one peer and one way.
-    pub(crate) fn run(peers: &[Peer], rounds: u32, each: Duration) -> Result<Self, Failure> {
-        let mut cells = Vec::new();
-        for way in Way::ALL {
-            for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
-                let (cpu, per_second, latencies) = Default::default();
-                cells.push(Cell { way, kind: peer.kind, cpu, per_second, latencies });
-            }
-        }
+    /// Runs all of them, each with peers started anew: by where its memory happens to lie, a process costs some per cent more or
+    /// less than the next of its kind, for all its life. `each` is the time for one peer and one way. Gives the last peers, too.
+    pub(crate) fn run(
+        start: impl Fn() -> io::Result<Vec<Peer>>,
+        rounds: u32,
+        each: Duration,
+    ) -> Result<(Self, Vec<Peer>), Failure> {
+        let (mut cells, mut peers) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
+            peers.clear();
+            peers = start()?;
+            if cells.is_empty() {
+                cells = Cell::all(&peers);
+            }
             for cell in &mut cells {
                 let Some(peer) = peers.iter().find(|peer| peer.kind == cell.kind) else { continue };
                 cell.measure(peer, each)?;
             }
             eprintln!("round {round} of {rounds} done");
         }
-        Ok(Self(cells))
+        Ok((Self(cells), peers))
     }
 
     pub(crate) fn cell(&self, kind: Kind, way: Way) -> Option<&Cell> {
@@ -103,6 +108,16 @@ impl Rounds {
 }
 
 impl Cell {
+    /// Empty ones.
+    fn all(peers: &[Peer]) -> Vec<Self> {
+        let serving = |way: Way| peers.iter().filter(move |peer| peer.kind.serves(way.connections));
+        let empty = |way, kind| {
+            let (cpu, per_second, latencies) = Default::default();
+            Self { way, kind, cpu, per_second, latencies }
+        };
+        Way::ALL.into_iter().flat_map(|way| serving(way).map(move |peer| empty(way, peer.kind))).collect()
+    }
+
     fn measure(&mut self, peer: &Peer, each: Duration) -> Result<(), Failure> {
         let load = self.way.load(peer);
         load.run(End::Requests(u64::from(self.way.clients) * 4))?;
