@@ -5,6 +5,7 @@ use crate::latencies::{Latencies, median};
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};
 use nodegate_testbed::process;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::time::Duration;
 
@@ -80,7 +81,8 @@ pub(crate) struct Rounds(pub(crate) Vec<Cell>);
 
 impl Rounds {
     /// Runs all of them, each with peers started anew: by where its memory happens to lie, a process costs some per cent more or
-    /// less than the next of its kind, for all its life. `each` is the time for one peer and one way. Gives the last peers, too.
+    /// less than the next of its kind, for all its life. Their order is another each time, since who comes after a peer that leaves
+    /// the machine idle costs some per cent more, too. `each` is the time for one peer and one way. Gives the last peers, too.
     pub(crate) fn run(
         start: impl Fn() -> io::Result<Vec<Peer>>,
         rounds: u32,
@@ -93,7 +95,7 @@ impl Rounds {
             if cells.is_empty() {
                 cells = Cell::all(&peers);
             }
-            for cell in &mut cells {
+            for cell in in_other_order(&mut cells, round) {
                 let Some(peer) = peers.iter().find(|peer| peer.kind == cell.kind) else { continue };
                 cell.measure(peer, each)?;
             }
@@ -105,6 +107,17 @@ impl Rounds {
     pub(crate) fn cell(&self, kind: Kind, way: Way) -> Option<&Cell> {
         self.0.iter().find(|cell| cell.kind == kind && cell.way == way)
     }
+}
+
+/// The cells way by way, and those of each way in an order that depends on the round.
+fn in_other_order(cells: &mut [Cell], round: u32) -> Vec<&mut Cell> {
+    let mut cells: Vec<_> = cells.iter_mut().enumerate().collect();
+    cells.sort_by_cached_key(|(number, cell)| {
+        let mut hasher = DefaultHasher::new();
+        (round, number).hash(&mut hasher);
+        (Way::ALL.iter().position(|way| *way == cell.way), hasher.finish())
+    });
+    cells.into_iter().map(|(_, cell)| cell).collect()
 }
 
 impl Cell {
