@@ -76,7 +76,7 @@ impl Connections {
         self.metrics.closed();
     }
 
-    /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy.
+    /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy, or after the end.
     pub(super) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
         let now = activity.since();
         let mut table = self.table();
