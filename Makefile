@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools wheels
+.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools wheels
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,15 @@ lint:
 # What they reach is in no other build.
 	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
 	hack/mutants --check
+	hack/install-wheels typos
+	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
+
+fast: ## What takes minutes: format, clippy, spelling, and the tests that stand beside the code
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	hack/install-wheels typos
+	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
+	cargo test --workspace --lib --bins --locked
 
 unit:
 	cargo test --workspace --locked

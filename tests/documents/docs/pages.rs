@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<Page> {
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| is(name, "md")).map(|name| format!("{directory}{name}")).collect()
     };
-    let mut paths = [names(""), names("docs/"), names("charts/nodegate/")].concat();
+    let mut paths = [names(""), names("docs/"), names("docs/decisions/"), names("charts/nodegate/")].concat();
     paths.sort();
     assert!(paths.len() > 8, "the documents were not found: {paths:?}");
     paths.iter().map(|path| Page::read(path)).collect()
