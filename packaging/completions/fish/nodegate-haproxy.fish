@@ -26,7 +26,7 @@ complete -c nodegate-haproxy -l check-interval -d 'The time between two checks o
 complete -c nodegate-haproxy -l agent-port -d 'nodegate\'s agent-check port on the nodes; 0 if it is not to be asked' -r -f
 complete -c nodegate-haproxy -l local-check -d 'Who knows whether a node has an endpoint of a Service with externalTrafficPolicy: Local. auto: kube-proxy at the healthCheckNodePort, nodegate\'s /services/… where there is none; nodegate: always the latter' -r -f -a "auto\t''
 nodegate\t''"
-complete -c nodegate-haproxy -l max-removal -d 'How much may vanish at once, in percent of the nodes, Services or servers; what goes beyond is kept as it was' -r -f
+complete -c nodegate-haproxy -l max-removal -d 'How much may vanish at once, in percent of each Service\'s servers, or of the Services; what goes beyond it stays as it was' -r -f
 complete -c nodegate-haproxy -l last-resort -d 'Which nodes serve when none is Ready. all: those that pass their check, drained or not, and if none does any; drained: the former alone; none: connections are refused' -r -f -a "all\t''
 drained\t''
 none\t''"

@@ -8,7 +8,6 @@ use crate::haproxy::master::ReloadError;
 use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
 use crate::plan::desired::{Desired, Distance, Problem};
-use crate::plan::guard::removal;
 use crate::plan::names;
 use crate::plan::render::{RenderError, Template, own_part, render};
 use std::collections::BTreeSet;
@@ -62,14 +61,6 @@ pub enum ApplyError {
     /// HAProxy can't read it.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// Too much would vanish.
-    #[error("{gone} of {all} servers would vanish at once, more than --max-removal allows")]
-    Removal {
-        /// How many servers.
-        gone: usize,
-        /// Of how many.
-        all: usize,
-    },
     /// HAProxy did not take it.
     #[error(transparent)]
     Reload(#[from] ReloadError),
@@ -82,7 +73,6 @@ impl ApplyError {
             Self::ReadTemplate(_) | Self::Render(_) => "template",
             Self::File(_) => "file",
             Self::Validate(_) => "validate",
-            Self::Removal { .. } => "guard",
             Self::Reload(_) => "reload",
         }
     }
@@ -183,12 +173,6 @@ impl Applier {
             tracing::warn!(file = %tools.file.path().display(), "another program has changed the configuration: putting it right");
         }
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-        // Later on it is the guard of the facts that watches over this.
-        if self.generation == 0
-            && let Some((gone, all)) = removal(&old_text, desired, tools.policy.max_removal)
-        {
-            return Err(ApplyError::Removal { gone, all });
-        }
         // What was written and never loaded is in nobody's effect, however much it is what is desired.
         let force = reload.wanted || tools.file.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);

@@ -1,5 +1,7 @@
 //! What the watches told us, in our own words: plain data, no Kubernetes types.
 
+use crate::plan::names::is_dns_name;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ pub enum NodeState {
 }
 
 /// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// `IPv4`
     V4,
@@ -49,8 +51,27 @@ pub struct NodeFacts {
     pub addresses: Vec<(String, IpAddr)>,
 }
 
+impl NodeFacts {
+    /// Returns the address of the most wanted family and type. Without families any will do. A name that no Node can
+    /// have has none.
+    pub fn address(&self, types: &[String], families: &[Family]) -> Option<IpAddr> {
+        if !is_dns_name(&self.name) {
+            return None;
+        }
+        let of = |family: Option<Family>| {
+            types.iter().find_map(|wanted| {
+                let mut fitting = self.addresses.iter().filter(|(kind, _)| kind == wanted);
+                fitting
+                    .find(|(_, ip)| family.is_none_or(|family| Family::of(*ip) == family))
+                    .map(|(_, ip)| *ip)
+            })
+        };
+        if families.is_empty() { of(None) } else { families.iter().find_map(|family| of(Some(*family))) }
+    }
+}
+
 /// A port of a Service that every node listens on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortFacts {
     /// Its name, if it has one.
     pub name: Option<String>,
@@ -63,7 +84,7 @@ pub struct PortFacts {
 }
 
 /// A Service of type `NodePort` or `LoadBalancer`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceFacts {
     /// Its namespace.
     pub namespace: String,

@@ -1,38 +1,48 @@
-//! Refuses to believe that most of the cluster has gone at once.
+//! The removal limit: refuses to believe that most servers of a Service have gone at once.
 
-use crate::plan::desired::Desired;
-use crate::plan::facts::Facts;
-use crate::plan::names::BACKEND_PREFIX;
-use crate::plan::policy::MaxRemoval;
-use std::collections::BTreeSet;
+use crate::plan::facts::{Facts, NodeFacts};
+use crate::plan::policy::{MaxRemoval, Policy};
+use crate::plan::pool::{Pool, pools};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type Nodes = BTreeMap<String, Arc<NodeFacts>>;
 
 /// What was last accepted, and how much may go from it at once.
 #[derive(Debug)]
 pub struct Guard {
     accepted: Facts,
     max_removal: MaxRemoval,
+    address_types: Vec<String>,
 }
 
-/// How many objects are kept against the word of the API server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is kept against the word of the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Nodes.
-    pub nodes: usize,
-    /// Services.
-    pub services: usize,
+    /// Nodes that are gone, or have lost the labels or addresses by which Services choose them.
+    pub nodes: BTreeSet<String>,
+    /// Nodes that are there without an address; they keep the last one.
+    pub addresses: BTreeSet<String>,
+    /// Services, as `namespace/name`.
+    pub services: BTreeSet<String>,
 }
 
 impl Held {
-    /// Whether anything is held.
-    pub fn any(self) -> bool {
-        self.nodes + self.services > 0
+    /// Returns true if anything is held.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
     }
 }
 
 impl Guard {
-    /// Starts with nothing, so that the first facts are taken as they are.
-    pub fn new(max_removal: MaxRemoval) -> Self {
-        Self { accepted: Facts::default(), max_removal }
+    /// Starts from what an earlier run accepted. From nothing, the first facts are taken as they are.
+    pub fn new(policy: &Policy, accepted: Facts) -> Self {
+        Self { accepted, max_removal: policy.max_removal, address_types: policy.address_types.clone() }
+    }
+
+    /// Returns what was accepted last.
+    pub fn accepted(&self) -> &Facts {
+        &self.accepted
     }
 
     /// Whether this Service is still among what was accepted.
@@ -40,95 +50,237 @@ impl Guard {
         self.accepted.services.contains_key(service)
     }
 
-    /// Takes new facts. Where more than the allowed part of the nodes or Services is missing, those stay as they were
-    /// known last, and everything else is taken: a cordon still works while an empty list is being doubted. A Service
-    /// that was `deleted` is one whose end the watch told by itself; that is no list that came back empty.
+    /// Takes new facts, but for three things that stay as they were known last: a Node's addresses if it has none now;
+    /// the Services, if more of them are missing than may go at once; the nodes of each Service that would lose more of
+    /// its servers than may go at once. Everything else is taken: a cordon works while an empty list is being doubted.
+    ///
+    /// New nodes in place of old ones are a replacement, because numbers count; so are new Services. A Service that asks for
+    /// other nodes than before is no loss, because its old and its new servers are counted by what it asks for now. A
+    /// Service that was `deleted` is one whose end the watch reported by itself; that is no list that came back empty.
     pub fn accept(&mut self, observed: &Facts, deleted: &dyn Fn(&(String, String)) -> bool) -> (Facts, Held) {
         let mut facts = observed.clone();
-        let mut held = Held::default();
-        let gone: Vec<_> =
-            self.accepted.nodes.iter().filter(|(name, _)| !facts.nodes.contains_key(*name)).collect();
-        if !self.max_removal.allows(gone.len(), self.accepted.nodes.len()) {
-            held.nodes = gone.len();
-            let kept: Vec<_> = gone.into_iter().map(|(name, node)| (name.clone(), node.clone())).collect();
-            facts.nodes.extend(kept);
-        }
-        let missing = |key: &(String, String)| !facts.services.contains_key(key) && !deleted(key);
-        let gone: Vec<_> = self.accepted.services.iter().filter(|(key, _)| missing(key)).collect();
-        if !self.max_removal.allows(gone.len(), self.accepted.services.len()) {
-            held.services = gone.len();
-            let kept: Vec<_> =
-                gone.into_iter().map(|(key, service)| (key.clone(), service.clone())).collect();
-            facts.services.extend(kept);
-        }
+        let held = Held {
+            addresses: self.keep_addresses(&mut facts.nodes),
+            services: self.keep_services(&mut facts, deleted),
+            nodes: self.keep_nodes(&mut facts),
+        };
         self.accepted = facts.clone();
         (facts, held)
     }
-}
 
-/// How many servers a configuration would lose, and of how many, if that is more than may go at once. For the first
-/// configuration after a start, when all that is known of the cluster's past is the file: `old`.
-pub fn removal(old: &str, desired: &Desired, max_removal: MaxRemoval) -> Option<(usize, usize)> {
-    let mut backend = "";
-    let mut servers = BTreeSet::new();
-    for line in old.lines() {
-        let mut words = line.split_whitespace();
-        match (words.next(), words.next()) {
-            (Some("backend"), Some(name)) => backend = name,
-            (Some("frontend" | "listen" | "defaults" | "global"), _) => backend = "",
-            (Some("server"), Some(name)) if backend.starts_with(BACKEND_PREFIX) => {
-                servers.insert((backend, name));
-            }
-            _ => {}
+    fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
+        let has_none = |node: &NodeFacts| node.address(&self.address_types, &[]).is_none();
+        let mut kept = BTreeSet::new();
+        // Somebody who lets everything go lets addresses go, too.
+        if self.max_removal.allows(1, 1) {
+            return kept;
         }
+        for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
+            if let Some(before) = self.accepted.nodes.get(name).filter(|before| !has_none(before)) {
+                *node = Arc::new(NodeFacts { addresses: before.addresses.clone(), ..NodeFacts::clone(node) });
+                kept.insert(name.clone());
+            }
+        }
+        kept
     }
-    let kept = |(backend, server): &&(&str, &str)| {
-        let at = desired.frontends.binary_search_by(|frontend| frontend.backend.as_str().cmp(backend));
-        at.is_ok_and(|at| desired.frontends.get(at).is_some_and(|frontend| frontend.has(server)))
-    };
-    let gone = servers.len() - servers.iter().filter(kept).count();
-    (!max_removal.allows(gone, servers.len())).then_some((gone, servers.len()))
+
+    fn keep_services(
+        &self,
+        facts: &mut Facts,
+        deleted: &dyn Fn(&(String, String)) -> bool,
+    ) -> BTreeSet<String> {
+        let missing = |key: &(String, String)| !facts.services.contains_key(key) && !deleted(key);
+        let gone: Vec<_> = self.accepted.services.iter().filter(|(key, _)| missing(key)).collect();
+        let new = facts.services.keys().filter(|key| !self.holds(key)).count();
+        if self.max_removal.allows(gone.len().saturating_sub(new), self.accepted.services.len()) {
+            return BTreeSet::new();
+        }
+        let gone: Vec<_> = gone.into_iter().map(|(key, service)| (key.clone(), service.clone())).collect();
+        let names = gone.iter().map(|(_, service)| service.key()).collect();
+        facts.services.extend(gone);
+        names
+    }
+
+    fn keep_nodes(&self, facts: &mut Facts) -> BTreeSet<String> {
+        let same = |(name, before): (&String, &Arc<NodeFacts>)| {
+            let chosen_alike =
+                |now: &Arc<NodeFacts>| (&now.addresses, &now.labels) == (&before.addresses, &before.labels);
+            facts.nodes.get(name).is_some_and(chosen_alike)
+        };
+        let mut kept = BTreeSet::new();
+        if self.accepted.nodes.iter().all(same) {
+            return kept;
+        }
+        for pool in pools(facts.services.values().map(Arc::as_ref)) {
+            let (had, has) = (self.members(&self.accepted.nodes, &pool), self.members(&facts.nodes, &pool));
+            let fewer = had.len().saturating_sub(has.len());
+            if !self.max_removal.allows(fewer, had.len()) {
+                kept.extend(had.difference(&has).map(|name| (*name).to_owned()));
+            }
+        }
+        for name in &kept {
+            let Some(before) = self.accepted.nodes.get(name) else { continue };
+            let node = match facts.nodes.get(name) {
+                Some(now) => Arc::new(NodeFacts {
+                    addresses: before.addresses.clone(),
+                    labels: before.labels.clone(),
+                    ..NodeFacts::clone(now)
+                }),
+                None => before.clone(),
+            };
+            facts.nodes.insert(name.clone(), node);
+        }
+        kept
+    }
+
+    fn members<'a>(&self, nodes: &'a Nodes, pool: &Pool) -> BTreeSet<&'a str> {
+        let serves = |node: &&Arc<NodeFacts>| pool.address(node, &self.address_types).is_some();
+        nodes.values().filter(serves).map(|node| node.name.as_str()).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{NodeFacts, NodeState};
-    use std::sync::Arc;
+    use crate::plan::facts::{Family, NodeState, ServiceFacts};
+    use std::net::IpAddr;
+
+    fn guard(percent: u8) -> Guard {
+        let policy = Policy { max_removal: MaxRemoval(percent), ..Policy::default() };
+        Guard::new(&policy, Facts::default())
+    }
+
+    fn node(name: &str, labels: &[&str]) -> NodeFacts {
+        let number = name.bytes().next().unwrap_or_default();
+        NodeFacts {
+            name: name.to_owned(),
+            state: NodeState::Ready,
+            labels: Arc::new(labels.iter().map(|key| ((*key).to_owned(), String::new())).collect()),
+            addresses: vec![("InternalIP".to_owned(), IpAddr::from([10, 0, 0, number]))],
+            ..NodeFacts::default()
+        }
+    }
+
+    fn facts(nodes: impl IntoIterator<Item = NodeFacts>) -> Facts {
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node)));
+        Facts { nodes: nodes.collect(), ..Facts::default() }
+    }
 
     fn nodes(names: &[&str], state: NodeState) -> Facts {
-        let node = |name: &&str| {
-            (name.to_string(), Arc::new(NodeFacts { name: name.to_string(), state, ..NodeFacts::default() }))
+        facts(names.iter().map(|name| NodeFacts { state, ..node(name, &[]) }))
+    }
+
+    fn with_service(mut facts: Facts, name: &str, selector: Option<&str>) -> Facts {
+        let annotations = selector.map(|text| ("nodes".to_owned(), text.to_owned())).into_iter().collect();
+        let service = ServiceFacts {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            families: vec![Family::V4],
+            annotations,
+            ..ServiceFacts::default()
         };
-        Facts { nodes: names.iter().map(node).collect(), ..Facts::default() }
+        facts.services.insert((service.namespace.clone(), service.name.clone()), Arc::new(service));
+        facts
+    }
+
+    fn names(held: &BTreeSet<String>) -> Vec<&str> {
+        held.iter().map(String::as_str).collect()
     }
 
     #[test]
     fn half_may_go_and_more_may_not() {
-        let mut guard = Guard::new(MaxRemoval(50));
+        let mut guard = guard(50);
         let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
         assert_eq!(guard.accept(&all, &|_| false), (all.clone(), Held::default()));
         let (facts, held) = guard.accept(&nodes(&["a"], NodeState::Draining), &|_| false);
-        assert_eq!((facts.nodes.len(), held.nodes), (4, 3));
+        assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
         assert_eq!(facts.nodes["a"].state, NodeState::Draining);
         let (facts, held) = guard.accept(&Facts::default(), &|_| false);
-        assert_eq!((facts.nodes.len(), held.nodes), (4, 4));
+        assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
         let (facts, held) = guard.accept(&nodes(&["a", "b"], NodeState::Ready), &|_| false);
         assert_eq!((facts.nodes.len(), held.any()), (2, false));
     }
 
     #[test]
-    fn the_file_is_the_memory_of_a_program_that_was_just_started() {
-        let old = "backend hand\n  server x 1.2.3.4:1\nbackend k8s_a_b_80\n  server n1 1.1.1.1:1\n server n2 1.1.1.2:1\n";
-        assert_eq!(removal(old, &Desired::default(), MaxRemoval(50)), Some((2, 2)));
-        assert_eq!(removal(old, &Desired::default(), MaxRemoval(100)), None);
-        assert_eq!(removal("", &Desired::default(), MaxRemoval(50)), None);
+    fn new_nodes_in_place_of_old_ones_are_a_replacement() {
+        let mut guard = guard(0);
+        guard.accept(&nodes(&["a", "b", "c"], NodeState::Ready), &|_| false);
+        let new = nodes(&["d", "e", "f"], NodeState::Ready);
+        assert_eq!(guard.accept(&new, &|_| false), (new, Held::default()));
+        let (facts, held) = guard.accept(&nodes(&["g", "h"], NodeState::Ready), &|_| false);
+        assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
+    }
+
+    #[test]
+    fn a_node_without_an_address_keeps_its_last_one() {
+        let mut guard = guard(50);
+        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
+        guard.accept(&all, &|_| false);
+        let mut without = all.clone();
+        let bare = NodeFacts { addresses: Vec::new(), state: NodeState::Draining, ..node("b", &[]) };
+        without.nodes.insert("b".to_owned(), Arc::new(bare));
+        // One of four is less than the limit, and its address is kept all the same.
+        let (facts, held) = guard.accept(&without, &|_| false);
+        assert_eq!((names(&held.addresses), held.nodes.len()), (vec!["b"], 0));
+        assert_eq!(facts.nodes["b"].addresses, all.nodes["b"].addresses);
+        assert_eq!(facts.nodes["b"].state, NodeState::Draining);
+        // A name is no address.
+        let hostnames = all.nodes.keys().map(|name| NodeFacts { addresses: Vec::new(), ..node(name, &[]) });
+        let (facts, held) = guard.accept(&super::tests::facts(hostnames), &|_| false);
+        assert_eq!((facts.nodes, held.addresses.len()), (all.nodes.clone(), 4));
+        assert_eq!(guard.accept(&all, &|_| false), (all, Held::default()));
+    }
+
+    #[test]
+    fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
+        let mut guard = guard(50);
+        let labels = |name: &str| if name < "c" { vec!["ingress"] } else { vec![] };
+        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, &labels(name))));
+        let all = with_service(with_service(all, "all", None), "few", Some("ingress"));
+        guard.accept(&all, &|_| false);
+        // Two of six nodes are few, and all that one of the Services has.
+        let mut fewer = all.clone();
+        fewer.nodes.retain(|name, _| name.as_str() > "b");
+        let (kept, held) = guard.accept(&fewer, &|_| false);
+        assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
+        // The same with their labels alone.
+        let mut unlabelled = all.clone();
+        for name in ["a", "b"] {
+            unlabelled.nodes.insert(name.to_owned(), Arc::new(node(name, &[])));
+        }
+        let (kept, held) = guard.accept(&unlabelled, &|_| false);
+        assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
+        // The Service itself wants fewer.
+        let fewer = with_service(all.clone(), "all", Some("ingress"));
+        assert_eq!(guard.accept(&fewer, &|_| false), (fewer, Held::default()));
+        // Others have come in their place.
+        let mut replaced = all.clone();
+        for (old, new) in [("a", "x"), ("b", "y")] {
+            replaced.nodes.remove(old);
+            replaced.nodes.insert(new.to_owned(), Arc::new(node(new, &["ingress"])));
+        }
+        assert_eq!(guard.accept(&replaced, &|_| false), (replaced, Held::default()));
+    }
+
+    #[test]
+    fn services_that_vanish_without_a_word_are_kept() {
+        let mut guard = guard(50);
+        let all = with_service(with_service(Facts::default(), "a", None), "b", None);
+        guard.accept(&all, &|_| false);
+        let (facts, held) = guard.accept(&Facts::default(), &|_| false);
+        assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["shop/a", "shop/b"]));
+        let others = with_service(with_service(Facts::default(), "c", None), "d", None);
+        assert_eq!(guard.accept(&others, &|_| false), (others, Held::default()));
+        let (facts, held) = guard.accept(&Facts::default(), &|_| true);
+        assert_eq!((facts.services.len(), held.any()), (0, false));
     }
 
     #[test]
     fn everything_may_go_if_told_so() {
-        let mut guard = Guard::new(MaxRemoval(100));
-        guard.accept(&nodes(&["a"], NodeState::Ready), &|_| false);
+        let mut guard = guard(100);
+        guard.accept(&nodes(&["a", "b"], NodeState::Ready), &|_| false);
+        let bare = facts([NodeFacts { addresses: Vec::new(), ..node("a", &[]) }]);
+        assert_eq!(guard.accept(&bare, &|_| false), (bare, Held::default()));
         assert_eq!(guard.accept(&Facts::default(), &|_| false), (Facts::default(), Held::default()));
     }
 }

@@ -9,6 +9,7 @@ pub mod last_resort;
 pub mod names;
 pub mod planner;
 pub mod policy;
+mod pool;
 pub mod publish;
 pub mod render;
 mod selector;

@@ -6,8 +6,8 @@ use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, Service
 use crate::plan::last_resort;
 use crate::plan::names::{self, is_dns_name};
 use crate::plan::policy::{LocalCheck, Policy};
+use crate::plan::pool::Pool;
 use crate::plan::publish::{self, Refusal};
-use crate::plan::selector::Selector;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,11 +45,8 @@ pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     planner.desired
 }
 
-/// The nodes that a Service names by their labels: as written, and what it means.
-type Chosen = (String, Selector);
-
 /// The servers of a Service, and what tells them from others in a name.
-struct Pool {
+struct Served {
     name: String,
     servers: Arc<Vec<Server>>,
 }
@@ -76,7 +73,7 @@ impl Planner<'_> {
             self.problem("", "mass-not-ready", text);
         }
         for node in facts.nodes.values().take(MAX_NODES) {
-            let Some(address) = self.address(node, &[]) else {
+            let Some(address) = node.address(&self.policy.address_types, &[]) else {
                 self.problem(&node.name, "node-address", "has no usable address".to_owned());
                 continue;
             };
@@ -100,57 +97,33 @@ impl Planner<'_> {
         100
     }
 
-    /// The node's address of the most wanted family and type. Without families any will do.
-    fn address(&self, node: &NodeFacts, families: &[Family]) -> Option<IpAddr> {
-        if !is_dns_name(&node.name) {
-            return None;
-        }
-        let of = |family: Option<Family>| {
-            self.policy.address_types.iter().find_map(|wanted| {
-                let mut fitting = node.addresses.iter().filter(|(kind, _)| kind == wanted);
-                fitting
-                    .find(|(_, ip)| family.is_none_or(|family| Family::of(*ip) == family))
-                    .map(|(_, ip)| *ip)
-            })
-        };
-        if families.is_empty() { of(None) } else { families.iter().find_map(|family| of(Some(*family))) }
-    }
-
     /// The servers of a Service, which may be none.
-    fn pool(&mut self, facts: &Facts, service: &ServiceFacts, chosen: Option<&Chosen>) -> Pool {
-        let families = &service.families;
-        let (text, selector) = chosen.cloned().unzip();
-        let key = (families.clone(), text.clone().unwrap_or_default());
-        let kind = text.map(|text| format!("_{}", names::hash(&text))).unwrap_or_default();
-        let name = format!("{}{kind}", last_resort::families(families));
-        if let Some(servers) = self.pools.get(&key) {
-            return Pool { name, servers: servers.clone() };
+    fn servers(&mut self, facts: &Facts, pool: &Pool) -> Arc<Vec<Server>> {
+        if let Some(servers) = self.pools.get(&pool.key()) {
+            return servers.clone();
         }
         let servers = self.desired.nodes.iter().filter_map(|node| {
-            let node_facts = facts.nodes.get(&node.name)?;
-            let address = self.address(node_facts, families)?;
-            let chosen = selector.as_ref().is_none_or(|selector| selector.matches(&node.labels));
-            chosen.then(|| Server { name: node.name.clone(), address, weight: node.weight })
+            let address = pool.address(facts.nodes.get(&node.name)?, &self.policy.address_types)?;
+            Some(Server { name: node.name.clone(), address, weight: node.weight })
         });
         let servers = Arc::new(servers.collect::<Vec<_>>());
-        self.pools.insert(key, servers.clone());
-        Pool { name, servers }
+        self.pools.insert(pool.key(), servers.clone());
+        servers
     }
 
     fn service(&mut self, facts: &Facts, service: &ServiceFacts) {
         if !is_dns_name(&service.namespace) || !is_dns_name(&service.name) {
             return self.problem("", "name", "a Service has a name that no Service can have".to_owned());
         }
-        let chosen = publish::is_ours(service, self.policy).and_then(|()| chosen(service));
-        let chosen = match chosen {
-            Ok(chosen) => chosen,
+        let pool = match publish::is_ours(service, self.policy).and_then(|()| Pool::of(service)) {
+            Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, None, refusal),
         };
-        let pool = self.pool(facts, service, chosen.as_ref());
+        let served = Served { name: pool.name(), servers: self.servers(facts, &pool) };
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            match self.frontend(service, port, &pool) {
+            match self.frontend(service, port, &served) {
                 Ok(frontend) => self.desired.frontends.push(frontend),
                 Err(refusal) => self.refuse(service, Some(port), refusal),
             }
@@ -158,7 +131,7 @@ impl Planner<'_> {
         let published = self.desired.frontends.last().is_some_and(|frontend| {
             (&frontend.namespace, &frontend.service) == (&service.namespace, &service.name)
         });
-        if published && pool.servers.is_empty() && !facts.nodes.is_empty() {
+        if published && served.servers.is_empty() && !facts.nodes.is_empty() {
             let text =
                 "no node has an address of its families, and the labels of haproxy-nodes if it names some";
             self.problem(&service.key(), "no-nodes", text.to_owned());
@@ -169,7 +142,7 @@ impl Planner<'_> {
         &mut self,
         service: &ServiceFacts,
         port: &PortFacts,
-        pool: &Pool,
+        served: &Served,
     ) -> Result<Frontend, Refusal> {
         if port.protocol != "TCP" {
             let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
@@ -202,9 +175,9 @@ impl Planner<'_> {
             send_proxy: self.setting(service, port, "send-proxy").unwrap_or_default(),
             local: self.local_check(service),
             last_resort: Vec::new(),
-            servers: pool.servers.clone(),
+            servers: served.servers.clone(),
         };
-        last_resort::give(&mut self.desired, &mut frontend, &pool.name, self.policy);
+        last_resort::give(&mut self.desired, &mut frontend, &served.name, self.policy);
         Ok(frontend)
     }
 
@@ -313,15 +286,6 @@ impl Planner<'_> {
             self.desired.problems.push(problem);
         }
     }
-}
-
-/// The nodes that a Service is served by, if not by all. A choice that can't be read is not taken for all of them.
-fn chosen(service: &ServiceFacts) -> Result<Option<Chosen>, Refusal> {
-    let Some(text) = service.annotations.get("nodes") else { return Ok(None) };
-    let refused =
-        |takes| Refusal::problem("annotation", format!("haproxy-nodes {takes}; it is not published"));
-    let selector = text.parse().map_err(refused)?;
-    Ok(Some((text.trim().to_owned(), selector)))
 }
 
 fn annotation<T>(service: &ServiceFacts, port: &PortFacts, name: &str) -> Result<Option<T>, AnnotationError>

@@ -129,7 +129,7 @@ pub struct Policy {
     pub check: Check,
     /// The check of `externalTrafficPolicy: Local`.
     pub local_check: LocalCheck,
-    /// How many of the nodes may be taken out at once by what the API server says.
+    /// How much of what HAProxy has may vanish at once by what the API server says.
     pub max_removal: MaxRemoval,
     /// Which nodes serve when none is Ready.
     pub last_resort: LastResort,

@@ -200,7 +200,8 @@ pub(crate) struct Args {
     #[arg(value_parser = choice(&[("auto", LocalCheck::Auto), ("nodegate", LocalCheck::Nodegate)]))]
     pub(crate) local_check: LocalCheck,
 
-    /// How much may vanish at once, in percent of the nodes, Services or servers; what goes beyond is kept as it was
+    /// How much may vanish at once, in percent of each Service's servers, or of the Services; what goes beyond it stays as
+    /// it was
     #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
     #[arg(default_value_t = Policy::default().max_removal, value_parser = max_removal)]
     pub(crate) max_removal: MaxRemoval,

@@ -125,7 +125,7 @@ impl Metrics {
         self.foreign_changes.inc_by(count.saturating_sub(self.foreign_changes.get()));
     }
 
-    pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, held: Held) {
+    pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, held: &Held) {
         self.nodes_out.clear();
         for node in desired.nodes.iter().filter(|node| node.state != ServerState::Ready) {
             let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
@@ -139,8 +139,11 @@ impl Metrics {
         }
         self.frontends.set(count(desired.frontends.len()));
         self.servers.set(count(desired.server_count()));
-        self.held.get_or_create(&Kind { kind: "nodes" }).set(count(held.nodes));
-        self.held.get_or_create(&Kind { kind: "services" }).set(count(held.services));
+        for (kind, kept) in
+            [("nodes", &held.nodes), ("addresses", &held.addresses), ("services", &held.services)]
+        {
+            self.held.get_or_create(&Kind { kind }).set(count(kept.len()));
+        }
         self.caused(|[planned, _]| *planned = kinds(&desired.problems));
     }
 

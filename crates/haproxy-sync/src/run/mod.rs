@@ -4,6 +4,7 @@ mod args;
 mod diff;
 pub mod health;
 pub mod http;
+mod memory;
 pub mod metrics;
 mod node_log;
 pub mod once;
@@ -110,8 +111,10 @@ async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let _writer = match work {
         Work::Show(_) => None,
         Work::Once | Work::Run { .. } => {
-            let states = setup.tools.state_file.clone().map(ConfigFile::new);
-            Some(Writer::of(&setup.tools.file, states.as_slice())?)
+            let states = setup.tools.state_file.iter();
+            let others: Vec<ConfigFile> =
+                states.flat_map(|path| [path.clone(), memory::beside(path)]).map(ConfigFile::new).collect();
+            Some(Writer::of(&setup.tools.file, &others)?)
         }
     };
     let listener = match work {

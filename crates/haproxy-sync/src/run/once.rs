@@ -5,10 +5,11 @@ use crate::apply::layout::Layout;
 use crate::plan::desired::{Desired, Problem, Unpublished};
 use crate::plan::explain;
 use crate::plan::facts::Facts;
-use crate::plan::guard::Held;
+use crate::plan::guard::{Guard, Held};
 use crate::plan::planner::plan;
 use crate::plan::render::render;
 use crate::run::diff::unified;
+use crate::run::memory::Memory;
 use crate::run::metrics::Metrics;
 use crate::run::report::{Reported, tell_applied};
 use crate::run::shared::Setup;
@@ -37,8 +38,8 @@ pub enum RunError {
     Move(#[from] crate::apply::mover::MoveError),
 }
 
-/// The plan for what there is now.
-async fn plan_once(setup: &Setup) -> Result<(Desired, Facts), RunError> {
+/// The plan for what there is now, and what has vanished and is kept.
+async fn plan_once(setup: &Setup, memory: &mut Memory) -> Result<(Desired, Facts), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
     let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
@@ -50,24 +51,29 @@ async fn plan_once(setup: &Setup) -> Result<(Desired, Facts), RunError> {
         },
         () = watching => return Err(RunError::NoFacts),
     };
-    Ok((plan(&facts, &setup.tools.policy), facts))
+    let policy = &setup.tools.policy;
+    let (facts, held) = Guard::new(policy, memory.load()).accept(&facts, &|_| false);
+    report(&[], &held);
+    Ok((plan(&facts, policy), facts))
 }
 
-fn report(problems: &[Problem]) {
-    Reported::default().report(problems, Held::default());
+fn report(problems: &[Problem], held: &Held) {
+    Reported::default().report(problems, held);
 }
 
 /// Applies what there is now, and ends.
 pub async fn once(setup: &Setup) -> Result<(), RunError> {
-    let (desired, _) = plan_once(setup).await?;
-    report(&desired.problems);
+    let mut memory = Memory::new(setup);
+    let (desired, facts) = plan_once(setup, &mut memory).await?;
+    report(&desired.problems, &Held::default());
     let tools = &setup.tools;
     let (mut mover, metrics) = (new_mover(tools), Metrics::default());
     let guess = Layout::guess(Arc::new(desired.clone()), tools.have_our_sections());
     save(&mut mover, &metrics, &desired, &guess, true).await;
     let mut applier = Applier::new(tools.clone());
     let applied = applier.apply(&desired, Reload::IF_NEEDED).await?;
-    report(applier.problems());
+    report(applier.problems(), &Held::default());
+    memory.save(&facts, &metrics).await;
     tell_applied(applied, Some(desired.frontends.len()));
     if let Some(layout) = applier.layout() {
         mover.round(&desired, layout).await?;
@@ -83,13 +89,13 @@ struct Wanted {
 }
 
 async fn wanted(setup: &Setup) -> Result<Wanted, RunError> {
-    let (mut desired, _) = plan_once(setup).await?;
+    let (mut desired, _) = plan_once(setup, &mut Memory::new(setup)).await?;
     let tools = &setup.tools;
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
     let old = String::from_utf8_lossy(&old).into_owned();
     tools.leave_out(&template, &mut desired, &old);
-    report(&desired.problems);
+    report(&desired.problems, &Held::default());
     let (check, state_file) = (tools.check().await, tools.state_file_name());
     let new = render(&template, &desired, &check, state_file.as_deref()).map_err(ApplyError::from)?;
     Ok(Wanted { old, new })
@@ -108,7 +114,7 @@ pub async fn diff(setup: &Setup) -> Result<String, RunError> {
 
 /// Who is published where, who is not and why, and the nodes.
 pub async fn explain(setup: &Setup) -> Result<String, RunError> {
-    let (mut desired, facts) = plan_once(setup).await?;
+    let (mut desired, facts) = plan_once(setup, &mut Memory::new(setup)).await?;
     let tools = &setup.tools;
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// An outage of the API server is told after this time, and every minute.
 const OUTAGE: Duration = Duration::from_secs(15);
 
+/// More than this a line does not name.
+const NAMED: usize = 8;
+
 /// Says what became of a configuration. What was only written has not been applied.
 pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
     match applied {
@@ -23,6 +26,14 @@ pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
     }
 }
 
+/// Names the first of these, and says how many there are.
+fn some(names: &BTreeSet<String>) -> Option<String> {
+    let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+    let more = names.len().checked_sub(NAMED).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    (!first.is_empty()).then(|| format!("{}{more}", first.join(" ")))
+}
+
 /// Says what is wrong when it begins, and when it ends.
 #[derive(Default)]
 pub(crate) struct Reported {
@@ -31,7 +42,7 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    pub(crate) fn report(&mut self, problems: &[Problem], held: Held) {
+    pub(crate) fn report(&mut self, problems: &[Problem], held: &Held) {
         let now: BTreeSet<Problem> = problems.iter().cloned().collect();
         for problem in now.difference(&self.problems) {
             tracing::warn!(about = problem.about, kind = problem.kind, "{}", problem.text);
@@ -39,18 +50,19 @@ impl Reported {
         for problem in self.problems.difference(&now) {
             tracing::info!(about = problem.about, kind = problem.kind, "no longer: {}", problem.text);
         }
-        if held != self.held && held.any() {
-            let Held { nodes, services } = held;
+        if *held != self.held && held.any() {
+            let Held { nodes, addresses, services } = held;
             tracing::warn!(
-                nodes,
-                services,
-                "more than --max-removal allows has vanished at once: kept as it was"
+                nodes = some(nodes),
+                addresses = some(addresses),
+                services = some(services),
+                "more than --max-removal allows has vanished at once; keeping it as it was"
             );
-        } else if held != self.held {
+        } else if *held != self.held {
             tracing::info!("nothing is kept against the API server's word any more");
         }
         self.problems = now;
-        self.held = held;
+        self.held = held.clone();
     }
 }
 

@@ -128,7 +128,7 @@ impl StructureTask {
                 self.retry.failed(error.to_string());
             }
         }
-        self.left_out.report(self.applier.problems(), Held::default());
+        self.left_out.report(self.applier.problems(), &Held::default());
     }
 
     fn succeeded(&mut self, applied: Applied) {

@@ -4,6 +4,7 @@ use crate::plan::guard::Guard;
 use crate::plan::planner::plan;
 use crate::run::health::Health;
 use crate::run::http::{Pages, serve};
+use crate::run::memory::Memory;
 use crate::run::metrics::Metrics;
 use crate::run::node_log::NodeLog;
 use crate::run::report::{Outage, Reported};
@@ -64,7 +65,9 @@ async fn plan_each_change(
     life: Arc<Life>,
 ) {
     let policy = &shared.setup.tools.policy;
-    let mut guard = Guard::new(policy.max_removal);
+    let mut memory = Memory::new(&shared.setup);
+    let mut guard = Guard::new(policy, memory.load());
+    let mut unsaved = false;
     let mut reported = Reported::default();
     let mut outage = Outage::default();
     let mut node_log = NodeLog::default();
@@ -74,6 +77,9 @@ async fn plan_each_change(
             changed = observed.changed() => if changed.is_err() { return },
             _ = tick.tick() => {
                 outage.look(&life);
+                if unsaved {
+                    unsaved = !memory.save(guard.accepted(), &shared.metrics).await;
+                }
                 continue;
             }
         }
@@ -81,6 +87,7 @@ async fn plan_each_change(
         if !lists.iter().all(|list| now.synced.contains(list)) {
             continue;
         }
+        unsaved = true;
         let (facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
         // That is no news for anybody.
         observer.send_if_modified(|observed| {
@@ -88,9 +95,9 @@ async fn plan_each_change(
             false
         });
         let desired = plan(&facts, policy);
-        reported.report(&desired.problems, held);
+        reported.report(&desired.problems, &held);
         node_log.tell(&desired, &facts);
-        shared.metrics.planned(&desired, &facts, held);
+        shared.metrics.planned(&desired, &facts, &held);
         shared.desired.send_replace(Some(Arc::new(desired)));
     }
 }

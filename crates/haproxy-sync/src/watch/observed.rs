@@ -83,11 +83,12 @@ impl Observed {
 mod tests {
     use super::*;
     use crate::plan::guard::{Guard, Held};
-    use crate::plan::policy::MaxRemoval;
+    use crate::plan::policy::Policy;
 
     #[test]
     fn deletions_are_remembered_until_they_have_been_accepted() {
-        let (mut observed, mut guard) = (Observed::default(), Guard::new(MaxRemoval(50)));
+        let (mut observed, mut guard) =
+            (Observed::default(), Guard::new(&Policy::default(), Facts::default()));
         let service = |name: usize| ServiceFacts { name: name.to_string(), ..ServiceFacts::default() };
         for name in 0..=MAX_DELETED {
             observed.set_service(service(name));

@@ -23,6 +23,7 @@ mod pair;
 mod plan;
 mod plan_lines;
 mod reloads;
+mod removal;
 mod returning;
 mod scale;
 mod servers;
@@ -54,6 +55,9 @@ async fn table() {
     table.row(structure::nodes_come_and_go()).await;
     table.row(structure::conflict_and_hostile_annotations()).await;
     table.row(structure::the_guard_holds()).await;
+    table.row(removal::addresses_vanish()).await;
+    table.row(removal::replaced_while_away()).await;
+    table.row(removal::changed_setting()).await;
     table.row(moves::flips(100)).await;
     table.row(moves::states_survive_a_reload()).await;
     table.row(moves::stubborn_agent()).await;
