@@ -50,7 +50,9 @@ impl Text {
             self.line(&format!("{word}: {}", harmless(hint)));
         }
         self.line("");
-        self.fact("node", &harmless(status.node.as_deref().unwrap_or("not known")));
+        let uid = status.uid.as_ref().map_or(String::new(), |uid| format!(", uid {}", harmless(uid)));
+        let node = harmless(status.node.as_deref().unwrap_or("not known"));
+        self.fact("node", &format!("{node}{uid}"));
         let (trust, after) =
             (if status.cache.stale { "stale" } else { "fresh" }, Age(status.cache.stale_after_ms));
         let proof = status
@@ -58,7 +60,10 @@ impl Text {
             .age_ms
             .map_or("no proof yet".to_owned(), |age| format!("last proof {} ago", Age(age)));
         self.fact("cache", &format!("{trust}, {proof}; stale after {after}"));
-        self.fact("agent", &format!("nodegate {}, up {}", harmless(&status.version), Age(status.uptime_ms)));
+        let start_id =
+            status.start_id.as_ref().map_or(String::new(), |id| format!(", start id {}", harmless(id)));
+        let (version, up) = (harmless(&status.version), Age(status.uptime_ms));
+        self.fact("agent", &format!("nodegate {version}, up {up}{start_id}"));
         self.told(status);
         if status.verdict.is_none() {
             // Whatever its checks say: it answers nobody by them.

@@ -90,6 +90,32 @@ fn json_is_the_agents_own() {
     assert_eq!(checks.out, agent.get("/health?check=custom_conditions").body);
 }
 
+/// Two clusters may have nodes of one name and address, and a Node may be recreated: a name alone identifies none of them.
+#[test]
+fn the_node_and_the_process_are_identified() {
+    let cluster = Cluster::start();
+    let uid = || cluster.sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let agent = cluster.ready_agent(&[]);
+    let said = agent.get("/status.json").json();
+    let (first, start_id) = (uid(), said["start_id"].as_str().unwrap().to_owned());
+    assert_eq!((&said["node"], &said["uid"]), (&NODE.into(), &first.as_str().into()));
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    assert!(start_id.len() == 16 && start_id.chars().all(is_hex), "{start_id}");
+    let (node, process) = (format!("node   n1, uid {first}\n"), format!(", start id {start_id}\n"));
+    ask(agent.address(), &[]).says(0, &[&node, &process]);
+
+    assert!(cluster.sim.delete_node(NODE));
+    agent.wait_reason("NodeNotFound");
+    assert_eq!(agent.get("/status.json").json().get("uid"), None, "there is no Node");
+    cluster.sim.add_node(NODE);
+    until("the new Node", || (agent.get("/status.json").json()["uid"] == *uid()).then_some(()));
+    assert_ne!(uid(), first);
+    assert_eq!(agent.get("/status.json").json()["start_id"], *start_id);
+
+    let next = cluster.ready_agent(&[]);
+    assert_ne!(next.get("/status.json").json()["start_id"], *start_id);
+}
+
 #[test]
 fn checks_can_be_asked_for() {
     let cluster = Cluster::start();

@@ -72,6 +72,7 @@ impl WatchedNode {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
         NodeFacts {
+            uid: self.metadata.uid.clone().filter(|uid| !uid.is_empty()).map(clean),
             conditions: conditions.map(ApiCondition::to_condition).collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             deleting: self.metadata.deletion_timestamp.is_some(),
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn what_matters_is_read_and_the_rest_ignored() {
         let facts = facts(
-            r#"{"kind":"Node","metadata":{"resourceVersion":"7","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
+            r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
             "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24"},
             "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
@@ -144,6 +145,7 @@ mod tests {
         );
         assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
         assert!(facts.unschedulable && facts.deleting);
+        assert_eq!(facts.uid.as_deref(), Some("1-2"));
         let taint = |key: &str, value: &str, effect: &str| Taint {
             key: key.to_owned(),
             value: value.to_owned(),

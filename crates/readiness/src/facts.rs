@@ -40,6 +40,10 @@ impl Node {
 /// [`FACTS_FORMAT`](crate::memory::FACTS_FORMAT).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
+    /// `metadata.uid`, which tells it from another Node of this name. It is not handed on to the next agent: a Node that was
+    /// recreated in between has another one.
+    #[serde(skip)]
+    pub uid: Option<String>,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
     /// `spec.unschedulable`: what `kubectl cordon` sets.

@@ -25,6 +25,12 @@ const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kuber
 pub struct Status {
     /// The node's name.
     pub node: Option<String>,
+    /// The Node's UID; absent while this agent has not seen the Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// 16 random hexadecimal digits that this process chose at its start; absent from agents before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_id: Option<String>,
     /// nodegate's version.
     pub version: Cow<'static, str>,
     /// Time since the agent's start.
@@ -116,6 +122,12 @@ pub struct CheckStatus {
 }
 
 impl Status {
+    /// Adds the identity of the process that answers, which is not on the board.
+    #[must_use]
+    pub fn started_as(self, start_id: &str) -> Self {
+        Self { start_id: Some(start_id.to_owned()), ..self }
+    }
+
     /// The same with who asks, and what follows from that.
     #[must_use]
     pub fn with_probers(self, probers: Vec<ProberRecord>, drain: DrainStatus) -> Self {
@@ -132,6 +144,8 @@ impl Status {
         let hint = hint(&reason, &published.state.node).map(Cow::Borrowed);
         Self {
             node: board.node_name().map(str::to_owned),
+            uid: board.node_uid(),
+            start_id: None,
             version: Cow::Borrowed(version),
             uptime_ms: now.since(Moment::default()).as_millis(),
             verdict: configured.then_some(verdict),

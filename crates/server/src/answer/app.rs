@@ -4,8 +4,10 @@ use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
+use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::{Future, ready};
+use std::hash::BuildHasher;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +61,7 @@ pub struct App {
     pub(super) activator: Arc<dyn Activate>,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) version: &'static str,
+    start_id: String,
     pub(super) registries: Registries,
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
@@ -85,6 +88,8 @@ impl App {
             activator,
             metrics,
             version,
+            // Keyed by the operating system's randomness; unlike a seeded generator, two processes never share it.
+            start_id: format!("{:016x}", RandomState::new().hash_one(())),
             registries,
             waiting: Semaphore::new(MAX_WAITING),
             probers,
@@ -101,6 +106,11 @@ impl App {
     /// and nobody does.
     pub fn set_probers(&mut self, settings: ProberSettings) {
         self.probers.set(settings);
+    }
+
+    /// Returns the 16 hexadecimal digits that tell this process from the agents before and after it.
+    pub fn start_id(&self) -> &str {
+        &self.start_id
     }
 
     /// The moment now.

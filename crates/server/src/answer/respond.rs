@@ -153,7 +153,7 @@ impl App {
     /// Everything known.
     pub fn status(&self, now: Moment) -> Status {
         let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
-        Status::read(&self.board, self.version, now).with_probers(probers, drain)
+        Status::read(&self.board, self.version, now).started_as(self.start_id()).with_probers(probers, drain)
     }
 
     fn status_json(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {

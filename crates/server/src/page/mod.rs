@@ -154,6 +154,8 @@ mod tests {
     pub(super) fn status() -> Status {
         Status {
             node: Some("n1".to_owned()),
+            uid: None,
+            start_id: None,
             version: Cow::Borrowed("1.2.3"),
             uptime_ms: 0,
             verdict: Some(Verdict::Ready),
