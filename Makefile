@@ -33,6 +33,11 @@ lint:
 	hack/mutants --check
 	hack/install-wheels typos
 	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
+# Advisories need a network of their own: the workflow asks for them.
+	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/cargo-deny" ] || \
+	  cargo install --quiet --locked --debug --root "$$tools" cargo-deny@0.20.2
+	PATH="$$(realpath "$${CARGO_TARGET_DIR:-target}")/tools/bin:$$PATH" cargo deny --log-level error --workspace check bans licenses sources
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked
 
 fast: ## What takes minutes: format, clippy, spelling, and the tests that stand beside the code
 	cargo fmt --all --check
@@ -175,5 +180,5 @@ manifests: ## Render manifests/install.yaml
 chart: ## Write the table of values in charts/nodegate/README.md
 	@cargo test --quiet --locked --test documents -- --ignored --exact chart::readme::write --nocapture
 
-man: ## Write packaging/man and packaging/completions from the programs' argument parsers
+man: ## Write man pages and completions from the argument parsers: target/packaging
 	@cargo test --quiet --locked --test documents -- --ignored --exact man::write --nocapture

@@ -19,7 +19,12 @@ const STANDS_IN: [(&str, &str); 5] = [
     ),
     ("hack/build-image", "true"),
     ("hack/sbom", "echo '{}' >\"$1\""),
-    ("bin/cargo", "echo \"path+file:///nodegate#nodegate@$STANDS_IN_VERSION\""),
+    (
+        "bin/cargo",
+        "[[ $1 == test ]] || { echo \"path+file:///nodegate#nodegate@$STANDS_IN_VERSION\"; exit; }; \
+         mkdir -p \"$CARGO_TARGET_DIR/packaging/man\"; cd \"$CARGO_TARGET_DIR/packaging/man\"; \
+         touch nodegate.1 nodegate-status.1 nodegate-haproxy.1 kubectl-nodegate.1",
+    ),
     (
         "bin/buildah",
         "[[ \"$1 $2\" == 'manifest push' ]] || exit 0; to=${!#}; to=${to#oci:}; to=${to%:*}; mkdir -p \"$to/blobs\"; \
@@ -108,7 +113,11 @@ fn krew_finds_the_plugin_where_its_manifest_says() {
         let name = format!("kubectl-nodegate-{VERSION}-linux-{architecture}");
         let archive = release.join(format!("{name}.tar.gz"));
         let entries = entries(&archive);
-        for (mode, file) in [("-rwxr-xr-x", "kubectl-nodegate"), ("-rw-r--r--", "LICENSE")] {
+        for (mode, file) in [
+            ("-rwxr-xr-x", "kubectl-nodegate"),
+            ("-rw-r--r--", "LICENSE"),
+            ("-rw-r--r--", "man/kubectl-nodegate.1"),
+        ] {
             let entry = (mode.to_owned(), format!("{name}/{file}"));
             assert!(entries.contains(&entry), "{entry:?} is not among {entries:?}");
         }

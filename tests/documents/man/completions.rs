@@ -1,9 +1,10 @@
 //! Completions for the shells, with values where the parser's own names of them tell.
 
-use super::{PACKAGING, programs};
+use super::{programs, write_to};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
+use std::path::Path;
 use std::process;
 
 /// The completions of a program, for each shell under the name that it looks for.
@@ -53,15 +54,16 @@ fn with_value(arg: Arg) -> Arg {
 }
 
 /// What bash offers for the last of these words, by the function that it would call.
-fn offered(words: &[&str]) -> Vec<String> {
+fn offered(directory: &Path, words: &[&str]) -> Vec<String> {
     let program = words[0];
     let script = format!(
         r#"set -eu
-        source '{PACKAGING}/completions/bash/{program}'
+        source '{}/completions/bash/{program}'
         [[ $(complete -p {program}) =~ -F\ ([^ ]+) ]]
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
         "${{BASH_REMATCH[1]}}" {program} "${{@: -1}}" "${{@: -2:1}}"
-        printf '%s\n' "${{COMPREPLY[@]}}""#
+        printf '%s\n' "${{COMPREPLY[@]}}""#,
+        directory.display()
     );
     let mut bash = process::Command::new("bash");
     let output = bash.args(["--norc", "-c", &script, "bash"]).args(words).output().unwrap();
@@ -71,6 +73,9 @@ fn offered(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_flags_commands_and_values() {
+    let directory = tempfile::tempdir().unwrap();
+    write_to(directory.path());
+    let offered = |words: &[&str]| offered(directory.path(), words);
     for (words, offers) in [
         (&["nodegate", "--on-s"][..], &["--on-stale"][..]),
         (&["nodegate", "st"], &["status"]),
