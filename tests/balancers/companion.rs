@@ -96,7 +96,7 @@ impl Pool {
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let backends = ["nodegate_nodes".to_owned(), format!("k8s_default_web_{FRONTEND_PORT}")];
+        let backends = ["nodegate_nodes".to_owned(), format!("nodegate_default_web_{FRONTEND_PORT}")];
         let (stat, states) = (ask("show stat -1 4 -1").unwrap(), ask("show servers state").unwrap());
         let field = |text: &str, separator, [backend, server]: [usize; 2], of: &str, at: usize| {
             let mut rows = text.lines().map(|line| line.split(separator).collect::<Vec<_>>());

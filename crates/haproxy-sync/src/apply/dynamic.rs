@@ -5,7 +5,6 @@ use crate::haproxy::socket::{AskError, Runtime, ready_but_down};
 use crate::haproxy::version::Version;
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, LastResortBackend, ServerState};
-use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -170,10 +169,11 @@ async fn take_out(
 ) -> Result<Vec<String>, DynamicError> {
     let mut servers = Vec::new();
     let mut stops = Vec::new();
+    let nodes = layout.desired.names.nodes();
     for name in removed {
         // One word to the node's server reaches all that track it.
         if !layout.dynamic.contains(name) {
-            stops.push(format!("set server {NODES_BACKEND}/{name} state maint"));
+            stops.push(format!("set server {nodes}/{name} state maint"));
         }
         for backend in layout.backends_of(name).chain(layout.last_resorts_of(name)) {
             stops.push(format!("set server {backend}/{name} state maint"));

@@ -1,7 +1,6 @@
 //! What HAProxy runs, as far as we know: shared by who changes the structure and who moves the servers.
 
 use crate::plan::desired::{Desired, Frontend};
-use crate::plan::names::NODES_BACKEND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -63,7 +62,7 @@ impl Layout {
         if dynamic || !self.ours {
             return there.map(of).collect();
         }
-        let all = std::iter::once(target(NODES_BACKEND, false));
+        let all = std::iter::once(target(self.desired.names.nodes(), false));
         all.chain(there.filter(|frontend| frontend.local.is_some()).map(of)).collect()
     }
 

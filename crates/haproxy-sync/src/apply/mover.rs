@@ -9,7 +9,6 @@ use crate::apply::layout::{Layout, Target};
 use crate::haproxy::socket::{AskError, Runtime, ready_but_down};
 use crate::haproxy::state_file::{Known, ServerLine, Servers, compose, parse};
 use crate::plan::desired::{Desired, ServerState};
-use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,7 +171,7 @@ impl Mover {
                             self.said.insert(target, state);
                         }
                     }
-                    None if layout.ours && target.backend == NODES_BACKEND => missing += 1,
+                    None if layout.ours && target.backend == layout.desired.names.nodes() => missing += 1,
                     None => {}
                 }
             }

@@ -7,7 +7,6 @@ use crate::apply::reloader::Reloader;
 use crate::haproxy::socket::Runtime;
 use crate::haproxy::version::Version;
 use crate::plan::desired::{Desired, Problem};
-use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::{Check, Policy};
 use crate::plan::render::{DEFAULT_HEAD, Template};
 use std::borrow::Cow;
@@ -70,7 +69,9 @@ impl Tools {
     pub fn inherited(&self, config: &str) -> Option<String> {
         let files = self.before.iter().map(std::fs::read_to_string);
         let mut text = files.collect::<Result<String, _>>().ok()?;
-        text.push_str(config.split(&format!("\nbackend {NODES_BACKEND}\n")).next().unwrap_or_default());
+        text.push_str(
+            config.split(&format!("\nbackend {}\n", self.policy.names.nodes())).next().unwrap_or_default(),
+        );
         default_server(&text)
     }
 

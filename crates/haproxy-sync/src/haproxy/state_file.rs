@@ -2,7 +2,6 @@
 //! for a moment.
 
 use crate::plan::desired::{Desired, Node, Server, ServerState};
-use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -86,7 +85,7 @@ pub fn compose(desired: &Desired, known: &Known<'_>, check: &Check) -> String {
     };
     for node in &desired.nodes {
         let Node { name, address, state, .. } = node;
-        let (backend, port) = (NODES_BACKEND, check.port);
+        let (backend, port) = (desired.names.nodes(), check.port);
         add(&Planned { backend, name, address, port, weight: 1, state: *state, starts_down: false });
     }
     let starts_down = known.asked;
@@ -260,7 +259,7 @@ mod tests {
             prop_assert!(live.len() <= text.lines().count());
             let desired = Desired { nodes: vec![node("n1", ServerState::Drain)], ..Desired::default() };
             let file = compose(&desired, &Known { live: &live, ours: true, asked: true }, &Policy::default().check);
-            let key = (NODES_BACKEND.to_owned(), "n1".to_owned());
+            let key = (desired.names.nodes().to_owned(), "n1".to_owned());
             prop_assert_eq!(parse(&file).get(&key).map(|line| line.state), Some(ServerState::Drain));
         }
     }

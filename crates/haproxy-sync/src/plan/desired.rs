@@ -1,7 +1,7 @@
 //! What HAProxy is to do, and how two of these differ.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy};
-use crate::plan::names::NODES_BACKEND;
+use crate::plan::names::Names;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -137,6 +137,8 @@ pub struct Unpublished {
 /// All that HAProxy is to do. Everything is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
+    /// How its sections are named.
+    pub names: Names,
     /// The nodes.
     pub nodes: Vec<Node>,
     /// The published ports.
@@ -180,7 +182,7 @@ impl Desired {
     pub fn stateful(&self) -> impl Iterator<Item = &str> {
         let local = self.local_backends().map(|frontend| frontend.backend.as_str());
         let last_resorts = self.local_last_resorts().map(|backend| backend.name.as_str());
-        std::iter::once(NODES_BACKEND).chain(local).chain(last_resorts)
+        std::iter::once(self.names.nodes()).chain(local).chain(last_resorts)
     }
 
     /// How many servers there are in all Services' backends.

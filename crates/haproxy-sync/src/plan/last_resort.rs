@@ -7,7 +7,6 @@
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, LastResortBackend, LocalHealth};
 use crate::plan::facts::Family;
-use crate::plan::names;
 use crate::plan::policy::{LastResort, Policy};
 
 /// Gives a frontend its last resort; backends that others have already are shared. `pool` tells its servers from others
@@ -16,12 +15,16 @@ pub(crate) fn give(desired: &mut Desired, frontend: &mut Frontend, pool: &str, p
     if policy.last_resort == LastResort::None {
         return;
     }
+    let names = &policy.names;
     let backends = match &frontend.local {
         // A node without an endpoint would drop what it gets, so that any node is no better than none.
         Some(local) => vec![LastResortBackend {
             check: Some(LocalHealth { port: local.port, path: without_query(&local.path).to_owned() }),
             node_port: Some(frontend.node_port),
-            ..like(frontend, names::last_resort(&frontend.backend))
+            ..like(
+                frontend,
+                names.last_resort_of(&frontend.namespace, &frontend.service, frontend.service_port),
+            )
         }],
         None => shared(frontend, pool, policy),
     };
@@ -44,13 +47,14 @@ fn shared(frontend: &Frontend, pool: &str, policy: &Policy) -> Vec<LastResortBac
         SendProxy::V1 => "_proxy_v1",
         SendProxy::V2 => "_proxy_v2",
     };
+    let names = &policy.names;
     let kind = format!("{}_{}{proxy}_{pool}", frontend.mode, frontend.balance);
     let (port, path) = (policy.check.port, policy.check.drained_path());
     let healthy = LastResortBackend {
         check: Some(LocalHealth { port, path }),
-        ..like(frontend, names::last_resort(&kind))
+        ..like(frontend, names.last_resort(&kind))
     };
-    let any = like(frontend, names::any_node(&kind));
+    let any = like(frontend, names.any_node(&kind));
     if policy.last_resort == LastResort::All { vec![healthy, any] } else { vec![healthy] }
 }
 

@@ -1,10 +1,69 @@
 //! Which names may go into a configuration file, and how ours are made.
 
-/// The backend whose servers are the nodes themselves; others track it.
-pub const NODES_BACKEND: &str = "nodegate_nodes";
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
-/// What the names of Services' backends begin with, and those of their frontends.
-pub const BACKEND_PREFIX: &str = "k8s_";
+/// The prefix of whoever runs one.
+pub const DEFAULT_PREFIX: &str = "nodegate";
+/// The longest prefix; HAProxy's own lists stay readable.
+const MAX_PREFIX: usize = 32;
+
+/// What all names of ours begin with (`--prefix`), so that two clusters can share one HAProxy.
+///
+/// A prefix holds no underscore, and neither do namespaces and names of Services, so no two names are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    prefix: Arc<str>,
+    nodes: Arc<str>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::new(DEFAULT_PREFIX)
+    }
+}
+
+impl Names {
+    /// Makes names that begin with a prefix.
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.into(), nodes: format!("{prefix}_nodes").into() }
+    }
+
+    /// Returns the prefix.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns the name of the backend whose servers are the nodes themselves; others track it.
+    pub fn nodes(&self) -> &str {
+        &self.nodes
+    }
+
+    /// Returns the name of a Service port's backend.
+    pub fn backend(&self, namespace: &str, service: &str, port: u16) -> String {
+        format!("{}_{namespace}_{service}_{port}", self.prefix)
+    }
+
+    /// Returns the name of a backend of drained nodes, for when none is Ready.
+    pub fn last_resort(&self, kind: &str) -> String {
+        format!("{}_last_resort_{kind}", self.prefix)
+    }
+
+    /// Returns the name of a backend of drained nodes that serves one Service port alone.
+    pub fn last_resort_of(&self, namespace: &str, service: &str, port: u16) -> String {
+        self.last_resort(&format!("{namespace}_{service}_{port}"))
+    }
+
+    /// Returns the name of a backend of all nodes, for when none passes its check.
+    pub fn any_node(&self, kind: &str) -> String {
+        format!("{}_any_node_{kind}", self.prefix)
+    }
+}
+
+/// Returns true if names may begin with this: it can't be told from other words otherwise.
+pub fn is_prefix(text: &str) -> bool {
+    text.len() <= MAX_PREFIX && !text.contains('.') && is_dns_name(text)
+}
 
 /// Whether a name from the API is what the API server promises: a DNS subdomain (RFC 1123). Nothing else is ever written
 /// into a configuration, so no name can end a line or begin a keyword.
@@ -15,25 +74,10 @@ pub fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && bytes.iter().all(|c| inner(*c)) && outer(bytes.first()) && outer(bytes.last())
 }
 
-/// The name of a Service port's backend. Neither part can hold an underscore, so no two are the same.
-pub fn backend(namespace: &str, service: &str, port: u16) -> String {
-    format!("{BACKEND_PREFIX}{namespace}_{service}_{port}")
-}
-
-/// The name of a backend of drained nodes, for when none is Ready.
-pub fn last_resort(kind: &str) -> String {
-    format!("nodegate_last_resort_{kind}")
-}
-
-/// The name of a backend of all nodes, for when none passes its check.
-pub fn any_node(kind: &str) -> String {
-    format!("nodegate_any_node_{kind}")
-}
-
-/// A text as a word of its own, the same on every machine (FNV-1a of 64 bits).
+/// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two may meet.
 pub fn hash(text: impl AsRef<[u8]>) -> String {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", text.as_ref().iter().fold(0xcbf2_9ce4_8422_2325, step))
+    let digest = Sha256::digest(text.as_ref());
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The name of the frontend that leads there. No port ends like this, so it is no backend's.
@@ -44,12 +88,37 @@ pub fn frontend(backend: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_hash_is_the_published_one() {
-        // The test vectors of the algorithm's authors.
-        assert_eq!(hash(""), "cbf29ce484222325");
-        assert_eq!(hash("foobar"), "85944171f73967e8");
+        // Of FIPS 180-2.
+        assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223");
+        assert_eq!(hash(""), "e3b0c44298fc1c149afbf4c8996fb924");
+    }
+
+    #[test]
+    fn no_two_sections_have_one_name_nor_those_of_two_clusters() {
+        let of = |prefix| {
+            let names = Names::new(prefix);
+            let backend = names.backend("last", "resort", 443);
+            let shared = [names.last_resort("resort_443"), names.any_node("resort_443")];
+            let own = [names.nodes().to_owned(), frontend(&backend), backend];
+            let local = [names.last_resort_of("last", "resort", 443)];
+            [own.as_slice(), &shared, &local].concat()
+        };
+        let all = [of("east"), of("eas"), of("east-last")].concat();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 18, "{all:?}");
+    }
+
+    #[test]
+    fn a_prefix_is_one_short_word() {
+        for good in ["nodegate", "east", "c1", "east-1"] {
+            assert!(is_prefix(good), "{good}");
+        }
+        for bad in ["", "a_b", "A", "a.b", "-a", "a b", &"a".repeat(33)] {
+            assert!(!is_prefix(bad), "{bad:?}");
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ const TOO_MANY: &str = "too-many";
 
 /// What HAProxy is to do.
 pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
-    let mut planner =
-        Planner { policy, desired: Desired::default(), taken: BTreeMap::new(), pools: BTreeMap::new() };
+    let desired = Desired { names: policy.names.clone(), ..Desired::default() };
+    let mut planner = Planner { policy, desired, taken: BTreeMap::new(), pools: BTreeMap::new() };
     planner.nodes(facts);
     // First come, first served; the name decides between two of one second.
     let mut services: Vec<&ServiceFacts> = facts.services.values().map(Arc::as_ref).collect();
@@ -158,7 +158,7 @@ impl Planner<'_> {
         self.taken.insert(wanted, service.key());
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or(self.policy.mode);
         let balance = self.balance(service, port, mode);
-        let backend = names::backend(&service.namespace, &service.name, port.port);
+        let backend = self.policy.names.backend(&service.namespace, &service.name, port.port);
         let mut frontend = Frontend {
             name: names::frontend(&backend),
             backend,

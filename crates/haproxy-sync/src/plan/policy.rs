@@ -1,6 +1,7 @@
 //! What the operator wants of every frontend, unless a Service says otherwise.
 
 use crate::plan::annotation::{Balance, Mode};
+use crate::plan::names::Names;
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -111,6 +112,8 @@ impl MaxRemoval {
 /// The rules of planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// How sections are named.
+    pub names: Names,
     /// Which Services are published.
     pub publish: Publish,
     /// The `loadBalancerClass` that is ours.
@@ -138,6 +141,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            names: Names::default(),
             publish: Publish::default(),
             class: None,
             mode: Mode::default(),

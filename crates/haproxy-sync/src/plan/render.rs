@@ -1,7 +1,6 @@
 //! Turns the desired configuration into HAProxy's language, by the operator's template.
 
 use crate::plan::desired::{Desired, Node, Server};
-use crate::plan::names::NODES_BACKEND;
 use crate::plan::policy::Check;
 use minijinja::value::Serde;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
@@ -139,7 +138,8 @@ fn data(desired: &Desired, check: &Check, state_file: Option<&str>) -> Value {
         desired.last_resort.iter().map(|b| pools.with_servers(Serde(b).into(), &b.servers)).collect();
     context! {
         nodes => nodes(desired), frontends => frontends, last_resort => last_resort,
-        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => NODES_BACKEND,
+        check => Value::from(Serde(check)), state_file => state_file, nodes_backend => desired.names.nodes(),
+        prefix => desired.names.prefix(),
     }
 }
 

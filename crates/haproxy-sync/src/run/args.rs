@@ -2,7 +2,7 @@
 //! of them is for `settings`.
 
 use crate::plan::annotation::{Balance, Mode};
-use crate::plan::names::is_dns_name;
+use crate::plan::names::{DEFAULT_PREFIX, is_dns_name, is_prefix};
 use crate::plan::policy::{LastResort, LocalCheck, MaxRemoval, Policy, Publish};
 use clap::Parser;
 use nodegate_readiness::DrainSignals;
@@ -83,6 +83,11 @@ pub(crate) struct Args {
         default_value = "/etc/haproxy/haproxy.cfg"
     )]
     pub(crate) config: PathBuf,
+
+    /// What the names of all generated sections and files begin with. Two clusters share one HAProxy by two of these
+    #[arg(long, env = "NODEGATE_HAPROXY_PREFIX", value_name = "WORD", default_value = DEFAULT_PREFIX)]
+    #[arg(value_parser = prefix)]
+    pub(crate) prefix: String,
 
     /// The operator's template or hand-written head; without it a small default head is used
     #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
@@ -236,6 +241,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) log: LogSettings,
+}
+
+fn prefix(value: &str) -> Result<String, &'static str> {
+    let taken = || value.to_owned();
+    is_prefix(value).then(taken).ok_or("takes at most 32 lower-case letters, digits and -, e.g. nodegate")
 }
 
 fn selector(value: &str) -> Result<String, &'static str> {

@@ -5,6 +5,7 @@ use crate::apply::reloader::Reloader;
 use crate::apply::tools::Tools;
 use crate::haproxy::master::Master;
 use crate::haproxy::socket::Runtime;
+use crate::plan::names::Names;
 use crate::plan::policy::{Check, Policy};
 use crate::run::args::Args;
 use crate::run::shared::Setup;
@@ -41,6 +42,7 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         haproxy: args.haproxy,
         before: args.before,
         policy: Policy {
+            names: Names::new(&args.prefix),
             publish: args.publish,
             class: args.load_balancer_class,
             mode: args.mode,

@@ -75,7 +75,7 @@ pub(crate) async fn local_servers_start_down() -> Row {
     let both = async || count(&served, 0) > 0 && count(&served, 1) > 0;
     lab.until("the nodes with an endpoint serve", both).await;
     assert_eq!(strays(), 0, "of a new Service\n{}", lab.log());
-    let backend = format!("k8s_default_local_{port}");
+    let backend = format!("nodegate_default_local_{port}");
     lab.add_node(4);
     lab.until("it is added", async || lab.is_admin_ready(&backend, &node_name(4)).await).await;
     ask_for(port, Duration::from_millis(600)).await;
@@ -117,7 +117,7 @@ pub(crate) async fn many_local_services() -> Row {
     }
     lab.start(&[last]).await;
     assert!(lab.sim.cordon(&node_name(0)));
-    let backend = format!("k8s_default_local-{last:05}_{last}");
+    let backend = format!("nodegate_default_local-{last:05}_{last}");
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     lab.runtime().ask(&format!("set server {backend}/{} state ready", node_name(0))).await.unwrap();
     let before = count(&served, 0);

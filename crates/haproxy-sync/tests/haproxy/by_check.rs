@@ -34,7 +34,7 @@ async fn a_check_takes_nodes_out_and_back_while_the_program_is_not_there() {
 pub(crate) async fn without_the_program() -> Row {
     let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     // It tracks no other server, so it has a check of its own.
     lab.add_node(3);
     reaches(&lab, port, &lab.served, 3).await;
@@ -64,7 +64,7 @@ async fn what_a_check_has_drained_gets_nothing_over_a_reload_and_comes_back_afte
 pub(crate) async fn over_a_reload() -> Row {
     let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     // Node 0 is cordoned by the API's word, too; of node 1 only its agent knows.
     assert!(lab.sim.cordon(&node_name(0)));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
@@ -76,7 +76,7 @@ pub(crate) async fn over_a_reload() -> Row {
     }
     let before = [0, 1].map(|index| count(&lab.served, index));
     let other = reload(&lab).await;
-    for (port, backend) in [(port, &backend), (other, &format!("k8s_default_more-{other}_{other}"))] {
+    for (port, backend) in [(port, &backend), (other, &format!("nodegate_default_more-{other}_{other}"))] {
         for index in [0, 1] {
             until_out(&lab, backend, index).await;
             spares(&lab, port, index);

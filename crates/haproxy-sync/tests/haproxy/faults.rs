@@ -82,7 +82,7 @@ pub(crate) async fn full_disk() -> Row {
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("it fails", async || failed(&lab, "file").await).await;
     lab.sim.cordon(&node_name(0));
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.until("a cordon still works", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let good = unharmed(&lab, traffic, &old).await;
     std::fs::remove_file(&filler).unwrap();
@@ -163,7 +163,7 @@ pub(crate) async fn frozen_worker() -> Row {
     lab.until("it is told", async || failed(&lab, "runtime").await).await;
     assert!(lab.is_ready(), "{}", lab.log());
     signal(worker, "CONT");
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let took = lab.until("the cordon arrives", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let good = unharmed(&lab, traffic, &old).await;
     let took = took.as_millis();
@@ -215,7 +215,7 @@ pub(crate) async fn api_outage() -> Row {
     assert!(lab.is_ready());
     lab.sim.restart(true).await.unwrap();
     lab.until("it watches again", async || watching().await == Some(1.0)).await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.sim.cordon(&node_name(0));
     lab.until("a cordon arrives", async || lab.is_draining(&backend, &node_name(0)).await).await;
     lab.sim.uncordon(&node_name(0));

@@ -58,7 +58,7 @@ pub(crate) async fn mass_cordon() -> Row {
     lab.start(&[web, tcp]).await;
     let before = lab.processes_now().await;
     let traffic = [Traffic::start(web), Traffic::start(tcp)];
-    let backend = format!("k8s_default_web_{web}");
+    let backend = format!("nodegate_default_web_{web}");
     for index in 0..3 {
         drain(&lab, &backend, index).await;
     }
@@ -89,7 +89,7 @@ async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before
 pub(crate) async fn the_least_bad_nodes() -> Row {
     let (mut lab, sick) = lab(3).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     sick.lock().unwrap().insert(node_address(0));
     lab.sim.set_ready(&node_name(0), "False", "KubeletNotReady");
     for index in [1, 2] {
@@ -115,7 +115,7 @@ async fn a_node_that_joined_without_a_reload_serves_in_the_last_resort_too() {
 pub(crate) async fn joined_nodes() -> Row {
     let (mut lab, _) = lab(2).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let before = lab.processes_now().await;
     lab.add_node(2);
     until_reached(&lab, port, &[0, 1, 2]).await;
@@ -146,7 +146,7 @@ pub(crate) async fn local_service() -> Row {
     local["spec"]["healthCheckNodePort"] = json!(health_port);
     lab.sim.apply(local).unwrap();
     lab.start(&[port]).await;
-    let backend = format!("k8s_default_local_{port}");
+    let backend = format!("nodegate_default_local_{port}");
     until_reached(&lab, port, &[0, 1]).await;
     for index in 0..3 {
         drain(&lab, &backend, index).await;
@@ -163,7 +163,7 @@ async fn without_a_last_resort_a_mass_cordon_refuses_all() {
     let (mut lab, _) = lab(2).await;
     lab.arguments = vec!["--last-resort".to_owned(), "none".to_owned()];
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     for index in 0..2 {
         drain(&lab, &backend, index).await;
     }

@@ -28,7 +28,7 @@ impl Worker {
         let Self { admin, agent, refuses, .. } = *self;
         match command {
             "show info" => "Version: 2.6.12\nPid: 7\n".to_owned(),
-            "show backend" => "# name\nnodegate_nodes\nk8s_shop_web_80\n".to_owned(),
+            "show backend" => "# name\nnodegate_nodes\nnodegate_shop_web_80\n".to_owned(),
             "show servers state nodegate_nodes" => {
                 format!(
                     "1\n3 nodegate_nodes 1 n1 127.0.0.1 2 {admin} 1 1 4 15 3 4 6 {agent} 0 0 - 1 - 0 2 - - 1\n"
@@ -163,7 +163,7 @@ async fn a_weight_that_may_have_been_heard_is_said_again() {
     let weighed = |backend| format!("set server {backend}/n1 weight 100");
     let last_resorts =
         ["nodegate_any_node_tcp_roundrobin_v4", "nodegate_last_resort_tcp_roundrobin_v4"].map(weighed);
-    assert_eq!(said, [&[weighed("k8s_shop_web_80")], last_resorts.as_slice()].concat());
+    assert_eq!(said, [&[weighed("nodegate_shop_web_80")], last_resorts.as_slice()].concat());
     assert_eq!(stage.said(&as_loaded, &layout).await.unwrap(), Vec::<String>::new());
 }
 
@@ -188,7 +188,7 @@ async fn a_process_without_our_servers_is_found_out_once() {
     assert_eq!(stage.mover.round(&there, &layout).await.unwrap().missing, None);
     let mut more = there.clone();
     let renamed = more.frontends.iter().cloned().map(|mut frontend| {
-        frontend.backend = "k8s_shop_other_81".to_owned();
+        frontend.backend = "nodegate_shop_other_81".to_owned();
         frontend
     });
     more.frontends = renamed.collect();

@@ -18,7 +18,7 @@ async fn a_cordon_drains_without_a_reload() {
 pub(crate) async fn flips(count: usize) -> Row {
     let mut lab = Lab::new(4).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let before = lab.processes_now().await;
     let traffic = Traffic::start(port);
     let mut times = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     let other = ports::free();
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let traffic = Traffic::start(port);
@@ -85,7 +85,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     assert!(lab.is_draining(&backend, &node_name(0)).await, "{}", lab.log());
     lab.start_program(&[]);
     lab.sim.apply(lab.service("last", other, &json!({}))).unwrap();
-    let last = format!("k8s_default_last_{other}");
+    let last = format!("nodegate_default_last_{other}");
     lab.until("the next one is loaded", async || lab.is_draining(&last, &node_name(0)).await).await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
@@ -119,7 +119,7 @@ pub(crate) async fn stubborn_agent() -> Row {
     let mut lab = Lab::new(3).await;
     lab.agent_port = agents(|_| b"up ready\n").await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let node = node_name(0);
     lab.sim.cordon(&node);
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
@@ -128,7 +128,7 @@ pub(crate) async fn stubborn_agent() -> Row {
     lab.until_spared(0).await;
     let before = count(&lab.served, 0);
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
-    let other = format!("k8s_default_next_{next}");
+    let other = format!("nodegate_default_next_{next}");
     let looks = drained_in_each_look(&lab, &backend, &node).await;
     lab.until("it drains in the new backend", async || lab.is_draining(&other, &node).await).await;
     assert_eq!(count(&lab.served, 0), before, "{}", lab.log());
@@ -155,7 +155,7 @@ pub(crate) async fn draining_agent() -> Row {
     })
     .await;
     let port = lab.publish().await;
-    let (backend, node) = (format!("k8s_default_web_{port}"), node_name(0));
+    let (backend, node) = (format!("nodegate_default_web_{port}"), node_name(0));
     lab.until("its agent drains it", async || lab.is_draining(&backend, &node).await).await;
     let before = lab.processes_now().await;
     let next = ports::free();
@@ -190,7 +190,7 @@ pub(crate) async fn local_traffic() -> Row {
     service["spec"]["healthCheckNodePort"] = json!(health_port);
     lab.sim.apply(service).unwrap();
     lab.start(&[port]).await;
-    let backend = format!("k8s_default_local_{port}");
+    let backend = format!("nodegate_default_local_{port}");
     let status = async |node: usize| lab.status(&backend, &node_name(node)).await;
     lab.until("checks find the endpoints", async || {
         let up = status(0).await.starts_with("UP") && status(1).await.starts_with("UP");
@@ -219,7 +219,7 @@ pub(crate) async fn local_traffic() -> Row {
 async fn weights_mass_failures_and_a_restarted_haproxy() {
     let mut lab = Lab::new(4).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let before = lab.processes_now().await;
     let weigh = |weight: &str| {
         let set = |node: &mut serde_json::Value| {

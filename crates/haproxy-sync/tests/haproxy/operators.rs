@@ -93,8 +93,8 @@ async fn what_would_change_and_why_something_is_not_published_can_be_asked() {
     }
     lab.sim.delete("services", "default", "web");
     let diff = shows(&lab, "--diff").await;
-    let removed = format!("-frontend k8s_default_web_{web}_frontend");
-    let added = format!("+frontend k8s_default_young_{same}_frontend");
+    let removed = format!("-frontend nodegate_default_web_{web}_frontend");
+    let added = format!("+frontend nodegate_default_young_{same}_frontend");
     assert!(
         diff.starts_with("--- ") && [removed, added].iter().all(|line| diff.lines().any(|l| l == line)),
         "{diff}"
@@ -145,7 +145,7 @@ pub(crate) async fn copied_sections() -> Row {
     std::fs::write(&template, format!("{head}{}", include_str!("../../templates/sections.cfg.j2"))).unwrap();
     lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     let drained = std::net::IpAddr::from([127, 1, 0, 1]);

@@ -7,7 +7,6 @@ use nodegate_haproxy_sync::haproxy::validate::validate;
 use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
 use nodegate_haproxy_sync::plan::desired::{Desired, Distance, ServerState};
 use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
-use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
 use nodegate_haproxy_sync::plan::planner::plan;
 use nodegate_haproxy_sync::plan::policy::{MaxRemoval, Policy};
 use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
@@ -151,7 +150,7 @@ proptest! {
         prop_assert!(!ports.contains(&22) && !ports.contains(&0));
         // HAProxy 3.3 and later refuse a frontend and a backend of one name.
         let names = desired.frontends.iter().flat_map(|frontend| [&frontend.name, &frontend.backend]);
-        let names: BTreeSet<&str> = names.map(String::as_str).chain([NODES_BACKEND]).collect();
+        let names: BTreeSet<&str> = names.map(String::as_str).chain([desired.names.nodes()]).collect();
         prop_assert_eq!(names.len(), 2 * desired.frontends.len() + 1);
         prop_assert!(desired.frontends.iter().all(|f| f.servers.is_sorted_by(|a, b| a.name < b.name)));
         prop_assert!(desired.nodes.is_sorted_by(|a, b| a.name < b.name));
@@ -277,7 +276,8 @@ fn a_template_places_the_sections_and_a_broken_one_says_where() {
     let own = "{% for f in frontends %}{{ f.frontend }}:{{ f.backend }}:{{ f.servers | length }} {% endfor %}\n{% include \"sections\" %}";
     let text = render(&Template::Jinja(own.to_owned()), &desired, &check, None).unwrap();
     let pair = |backend| format!("{backend}_frontend:{backend}:3 ");
-    let pairs = ["k8s_shop_local_8443", "k8s_shop_web_443", "k8s_shop_web_80"].map(pair).concat();
+    let pairs =
+        ["nodegate_shop_local_8443", "nodegate_shop_web_443", "nodegate_shop_web_80"].map(pair).concat();
     assert!(text.starts_with(&format!("{pairs}\n# --- Gen")), "{text}");
     for (broken, says) in [
         ("a\n{{ nope }}", "line 2"),
@@ -337,7 +337,7 @@ fn haproxy_warns_of_nothing_and_takes_the_states() {
     let known = Known { live: &live, ours, asked };
     std::fs::write(&states, compose(&desired, &known, &policy.check)).unwrap();
     let said = haproxy_says(&file, &render(&head, &desired, &policy.check, states.to_str()).unwrap());
-    for backend in ["nodegate_nodes", "k8s_shop_local_8443"] {
+    for backend in ["nodegate_nodes", "nodegate_shop_local_8443"] {
         assert!(said.contains(&format!("Server {backend}/c is DOWN, changed from server-state")), "{said}");
     }
     for fault in ["corrupted", "partially", "failed", "invalid", "can't find"] {

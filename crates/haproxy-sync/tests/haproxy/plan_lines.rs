@@ -77,13 +77,16 @@ fn is_backend(name: &str) -> bool {
 fn is_last_resort(name: &str) -> bool {
     let kind = name.strip_prefix("nodegate_last_resort_").or_else(|| name.strip_prefix("nodegate_any_node_"));
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_';
-    kind.is_some_and(|kind| is_of_service(kind) || kind.bytes().all(plain))
+    kind.is_some_and(|kind| names_a_service_port(kind) || kind.bytes().all(plain))
 }
 
-/// `k8s_<namespace>_<name>_<port>`.
+/// `nodegate_<namespace>_<name>_<port>`.
 fn is_of_service(name: &str) -> bool {
-    let rest = name.strip_prefix("k8s_");
-    rest.is_some_and(|rest| rest.split('_').count() == 3 && rest.split('_').all(is_dns_name))
+    name.strip_prefix("nodegate_").is_some_and(names_a_service_port)
+}
+
+fn names_a_service_port(words: &str) -> bool {
+    words.split('_').count() == 3 && words.split('_').all(is_dns_name)
 }
 
 fn is_port(text: &str) -> bool {

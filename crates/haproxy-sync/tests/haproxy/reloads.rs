@@ -91,7 +91,7 @@ pub(crate) async fn stopped_haproxy() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     // The program has talked to it, and has nothing more to say.
-    let (backend, node) = (format!("k8s_default_web_{port}"), node_name(1));
+    let (backend, node) = (format!("nodegate_default_web_{port}"), node_name(1));
     assert!(lab.sim.cordon(&node));
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
     assert!(lab.sim.uncordon(&node));

@@ -115,7 +115,7 @@ async fn a_node_that_is_cordoned_at_a_reload_gets_traffic_after_its_uncordon() {
 pub(crate) async fn cordoned_at_a_reload() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.add_node(2);
     reaches(&lab, port, &lab.served, 2).await;
     assert!(lab.sim.cordon(&node_name(2)));
@@ -136,7 +136,7 @@ async fn a_node_that_joins_cordoned_gets_traffic_after_its_uncordon() {
 pub(crate) async fn joins_cordoned() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     let mut new = node(2);
     new["spec"]["unschedulable"] = json!(true);
     lab.sim.apply(new).unwrap();
@@ -188,7 +188,7 @@ pub(crate) async fn made_again() -> Row {
     let port = lab.publish().await;
     // What its servers are now is in the state that the next process is told.
     assert!(lab.sim.cordon(&node_name(2)));
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
     let counts = Counts::default();
     lab.sim.delete("services", "default", "web");

@@ -111,7 +111,7 @@ async fn rolling_restart(nodes: usize, services: usize) -> Vec<Row> {
     let traffic = crate::traffic::Traffic::start(base);
     let (memory, _) = lab.memory();
     let began = Instant::now();
-    let backend = format!("k8s_default_service-0_{base}");
+    let backend = format!("nodegate_default_service-0_{base}");
     for wave in (0..nodes).collect::<Vec<_>>().chunks(25) {
         for index in wave {
             lab.sim.cordon(&node_name(*index));

@@ -147,7 +147,7 @@ pub(crate) async fn session_affinity() -> Row {
     let gone = *first[0].first().unwrap();
     let index = (0..4).find(|index| node_address(*index) == gone).unwrap();
     assert!(lab.sim.cordon(&node_name(index)));
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
     for (now, before) in homes().iter().zip(&first) {
         let moved = before.contains(&gone);
@@ -179,7 +179,7 @@ pub(crate) async fn nodes_by_label() -> Row {
     // They alone are its last resort, too.
     for index in [0, 2] {
         assert!(lab.sim.cordon(&node_name(index)));
-        let backend = format!("k8s_default_web_{port}");
+        let backend = format!("nodegate_default_web_{port}");
         lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
     }
     assert_eq!(reached_by(&lab, client, port), nodes(&[0, 2]));
@@ -239,8 +239,10 @@ pub(crate) async fn control_plane_frontend() -> Row {
     // A label that the template does not look at is nothing to reload for.
     lab.sim.label(&node_name(1), "colour", Some("blue"));
     lab.sim.cordon(&node_name(2));
-    lab.until("it drains", async || lab.is_draining(&format!("k8s_default_web_{web}"), &node_name(2)).await)
-        .await;
+    lab.until("it drains", async || {
+        lab.is_draining(&format!("nodegate_default_web_{web}"), &node_name(2)).await
+    })
+    .await;
     assert_eq!(lab.processes_now().await, before);
     lab.sim.label(&node_name(1), role, Some(""));
     lab.until("the new one serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1])).await;

@@ -13,6 +13,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
     let wrong = [
         ("--config", "/nowhere/haproxy.cfg", "directory that exists"),
         ("--state-file", "/tmp/a b", "absolute path"),
+        ("--prefix", "a_b", "lower-case letters"),
         ("--reload-timeout", "1h", "takes a duration from 1s to 2m"),
         ("--namespaces", "a,B", "names of namespaces"),
         ("--bind", "::,x", "list of IP addresses"),

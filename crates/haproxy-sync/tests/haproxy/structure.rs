@@ -48,7 +48,7 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     let new = std::net::IpAddr::from([127, 1, 0, 4]);
     lab.until("the new node serves", async || lab.served.lock().unwrap().contains_key(&new)).await;
     let took = began.elapsed();
-    let backend = format!("k8s_default_web_{port}");
+    let backend = format!("nodegate_default_web_{port}");
     lab.sim.cordon(&node_name(3));
     lab.until("the new node drains", async || lab.is_draining(&backend, &node_name(3)).await).await;
     // Enough for each node to have one of these.
@@ -196,7 +196,7 @@ async fn a_low_port_that_another_program_has_is_left_out_without_the_privilege_t
     let drop_it = ["setpriv", "--bounding-set=-net_bind_service"];
     let printed = print(&lab, &drop_it, &[]).await;
     assert!(printed.contains(&format!("bind :::{free} v4v6")), "{printed}");
-    assert!(!printed.contains("frontend k8s_default_busy"), "{printed}");
+    assert!(!printed.contains("frontend nodegate_default_busy"), "{printed}");
     drop(listener);
     let printed = print(&lab, &drop_it, &[]).await;
     assert!(printed.contains(&format!("bind :::{taken} v4v6")), "{printed}");
