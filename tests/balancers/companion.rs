@@ -146,6 +146,7 @@ fn companion(nodes: &Nodes, more: &[&str]) -> Command {
     let mut command = Command::new(haproxy_sync());
     command.env("KUBECONFIG", nodes.cluster.dir.path().join("admin.kubeconfig"));
     command.arg("--config").arg(dir.join("haproxy.cfg")).arg("--template").arg(dir.join("head.cfg"));
+    command.args(["--before=none", "--state-dir"]).arg(dir.join("state"));
     command.args(["--bind", &frontend.ip().to_string(), "--check-port", &HTTP_PORT.to_string()]);
     command.args(["--agent-port=0", "--check-interval=200ms", "--listen=none"]).args(more);
     command

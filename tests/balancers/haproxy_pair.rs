@@ -44,6 +44,7 @@ impl Balancer {
         let companion = |more: &[&str]| {
             let mut command = namespace.command(haproxy_sync());
             command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(&config);
+            command.args(["--before=none", "--state-dir"]).arg(dir.join(format!("state-{index}")));
             command.args([
                 "--template",
                 &format!("{EXAMPLES}/pair.cfg"),

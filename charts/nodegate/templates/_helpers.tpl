@@ -110,6 +110,10 @@ volumeMounts:
 {{- define "nodegate.haproxy.env" -}}
 - name: NODEGATE_HAPROXY_CONFIG
   value: /etc/haproxy/haproxy.cfg
+- name: NODEGATE_HAPROXY_BEFORE
+  value: none
+- name: NODEGATE_HAPROXY_STATE_DIR
+  value: /etc/haproxy
 {{- if .Values.haproxy.template }}
 - name: NODEGATE_HAPROXY_TEMPLATE
   value: /etc/nodegate-haproxy/haproxy.cfg.TEMPLATE

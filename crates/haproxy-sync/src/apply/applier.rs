@@ -11,6 +11,7 @@ use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::names;
 use crate::plan::render::{RenderError, Template, own_part, render};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Whether HAProxy is to read its configuration again.
@@ -58,6 +59,19 @@ pub enum ApplyError {
     /// The file can't be written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The file is somebody else's.
+    #[error(
+        "{path} is not nodegate-haproxy's and stays as it is. Name another file with --config, which HAProxy loads beside it; \
+         or have all of it replaced by putting this line on top of it (a copy is kept in {copy}): {marker}"
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// Where a copy of it would be kept.
+        copy: PathBuf,
+        /// The line that makes it ours.
+        marker: String,
+    },
     /// HAProxy can't read it.
     #[error(transparent)]
     Validate(#[from] ValidateError),
@@ -72,6 +86,7 @@ impl ApplyError {
         match self {
             Self::ReadTemplate(_) | Self::Render(_) => "template",
             Self::File(_) => "file",
+            Self::NotOurs { .. } => "not-ours",
             Self::Validate(_) => "validate",
             Self::Reload(_) => "reload",
         }
@@ -102,6 +117,8 @@ struct FileMemory {
     /// What was rendered last, and what is in effect.
     rendered: Option<String>,
     in_effect: Option<String>,
+    /// What the next run of the program will know that we wrote.
+    noted: Option<String>,
     /// Somebody else has written it, and that may have been loaded.
     foreign: bool,
     foreign_changes: u64,
@@ -169,12 +186,17 @@ impl Applier {
         let template = tools.read_template()?;
         self.tell_of(&template);
         let old = tools.file.read()?;
+        let names = &tools.policy.names;
+        if !names.may_replace(old.as_deref().unwrap_or_default()) {
+            let (path, copy) = (tools.file.path().to_owned(), tools.notes.original());
+            return Err(ApplyError::NotOurs { path, copy, marker: names.marker() });
+        }
         if self.file.look(old.as_deref()) {
             tracing::warn!(file = %tools.file.path().display(), "another program has changed the configuration: putting it right");
         }
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         // What was written and never loaded is in nobody's effect, however much it is what is desired.
-        let force = reload.wanted || tools.file.is_unloaded() || self.file.foreign;
+        let force = reload.wanted || tools.notes.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
         if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired)) {
             return Ok(Applied::Unchanged);
@@ -185,7 +207,6 @@ impl Applier {
         let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
         self.file.rendered = Some(names::hash(&text));
         let same_bytes = old.as_deref() == Some(text.as_bytes());
-        drop(old);
         let distance = self.distance(&desired, &template, same_bytes);
         let inherited = match &distance {
             Some(Distance::Nodes { .. }) => tools.inherited(&text),
@@ -200,7 +221,7 @@ impl Applier {
             return Ok(Applied::Postponed);
         }
         // The same bytes were validated when they were written.
-        let previous = if same_bytes { None } else { Some(self.write(text).await?) };
+        let previous = if same_bytes { None } else { Some(self.write(old, text).await?) };
         let next = Next { desired, template, inherited };
         self.load(distance, previous, next, reload.allowed).await
     }
@@ -218,11 +239,14 @@ impl Applier {
     }
 
     /// Puts a new version in place, marked as not loaded.
-    async fn write(&mut self, text: String) -> Result<Previous, ApplyError> {
-        let Tools { file, haproxy, before, .. } = &self.tools;
+    async fn write(&mut self, old: Option<Vec<u8>>, text: String) -> Result<Previous, ApplyError> {
+        let Tools { file, notes, haproxy, before, .. } = &self.tools;
         let candidate = file.prepare(text.into_bytes()).await?;
         validate(haproxy, before, candidate.path()).await?;
-        file.set_unloaded()?;
+        if let Some(old) = old.filter(|old| !old.is_empty() && !notes.has_written(&names::hash(old))) {
+            notes.keep(&old)?;
+        }
+        notes.set_unloaded()?;
         let previous = candidate.commit().await?;
         self.file.held.clone_from(&self.file.rendered);
         Ok(previous)
@@ -253,7 +277,7 @@ impl Applier {
             Distance::Structure => return self.reload(previous, next).await,
         };
         self.taken(next.desired, next.template, false);
-        self.tools.file.set_loaded();
+        self.tools.notes.set_loaded();
         Ok(applied)
     }
 
@@ -323,11 +347,11 @@ impl Applier {
         Next { desired, template, .. }: Next,
     ) -> Result<Applied, ApplyError> {
         // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
-        self.tools.file.set_unloaded()?;
+        self.tools.notes.set_unloaded()?;
         match self.tools.reloader.reload().await {
             Ok(()) => {
                 self.taken(desired, template, true);
-                self.tools.file.set_loaded();
+                self.tools.notes.set_loaded();
                 let told = self.tools.reloader.is_somebody();
                 Ok(if told { Applied::Reloaded } else { Applied::Written })
             }
@@ -336,6 +360,7 @@ impl Applier {
             Err(ReloadError::Ask(AskError::Absent(..))) => {
                 self.live = None;
                 self.generation += 1;
+                self.note();
                 Ok(Applied::NotRunning)
             }
             Err(error) => {
@@ -346,7 +371,18 @@ impl Applier {
         }
     }
 
+    /// Lets the next run of the program tell what we wrote from what others did.
+    fn note(&mut self) {
+        if let Some(written) =
+            self.file.rendered.as_ref().filter(|text| self.file.noted.as_ref() != Some(text))
+        {
+            self.tools.notes.set_written(written);
+        }
+        self.file.noted.clone_from(&self.file.rendered);
+    }
+
     fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
+        self.note();
         self.file.in_effect.clone_from(&self.file.rendered);
         let (dynamic, loaded) = match self.live.take() {
             Some((layout, _)) if !new_process => (layout.dynamic, layout.loaded),

@@ -21,7 +21,7 @@ pub struct FileError {
     error: io::Error,
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
     move |error| FileError { what, path, error }
 }
@@ -91,41 +91,6 @@ impl ConfigFile {
         };
         write(&candidate.path).map_err(failed("write", &candidate.path))?;
         Ok(candidate)
-    }
-
-    /// Whether a process may run that has not loaded what the file holds: who wrote it was killed, or in vain.
-    pub fn is_unloaded(&self) -> bool {
-        std::fs::symlink_metadata(self.mark()).is_ok()
-    }
-
-    /// Remembers, for whoever comes after us, too, that the file is about to hold what nobody has loaded.
-    pub fn set_unloaded(&self) -> Result<(), FileError> {
-        let mark = self.mark();
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("write", &mark)(error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// It has been loaded. A mark that can't be removed costs a reload too many.
-    pub fn set_loaded(&self) {
-        let _ = std::fs::remove_file(self.mark());
-    }
-
-    fn mark(&self) -> PathBuf {
-        beside(&self.path, "unloaded")
-    }
-
-    /// The file that is locked by who writes; it stays, so that all lock the same.
-    pub fn open_lock(&self) -> Result<File, FileError> {
-        let path = beside(&self.path, "lock");
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed("lock", &path))
     }
 
     /// Removes versions that were never put in place, and old ones that were kept for a while.
@@ -253,18 +218,6 @@ mod tests {
         drop(file.prepare(b"three".to_vec()).await.unwrap());
         let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
-    }
-
-    #[test]
-    fn what_nobody_has_loaded_is_remembered_by_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = ConfigFile::new(directory.path().join("haproxy.cfg"));
-        assert!(!file.is_unloaded());
-        file.set_unloaded().unwrap();
-        file.set_unloaded().unwrap();
-        assert!(ConfigFile::new(directory.path().join("haproxy.cfg")).is_unloaded());
-        file.set_loaded();
-        assert!(!file.is_unloaded());
     }
 
     #[tokio::test]

@@ -1,24 +1,22 @@
 //! Who listens on this host's TCP ports, by the kernel's own table: for ports that we may not try ourselves.
 
+use procfs::net::{TcpNetEntries, TcpState};
+use procfs::prelude::FromBufReadSI;
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Listening sockets come first in the table, and connections of a busy host fill megabytes behind them.
 const MAX_BYTES: u64 = 1 << 20;
-/// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
-const LISTEN: &str = "0A";
 
-/// All listening sockets of our network namespace; none if the table can't be read.
+/// Returns all listening sockets of our network namespace; of a table that can't be read, none.
 pub(crate) fn now() -> Vec<SocketAddr> {
-    let mut all = Vec::new();
-    for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
-        let mut text = Vec::new();
-        if File::open(table).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text)).is_ok() {
-            all.extend(parse(&String::from_utf8_lossy(&text)));
-        }
-    }
-    all
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(|table| {
+        let mut bytes = Vec::new();
+        let read = File::open(table).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+        read.map(|_| listening(&bytes)).unwrap_or_default()
+    });
+    tables.concat()
 }
 
 /// Whether a socket that listens keeps another from being bound. One for all IPv6 addresses counts as one for all of
@@ -29,30 +27,15 @@ pub(crate) fn is_in_the_way(listening: SocketAddr, wanted: SocketAddr) -> bool {
     listening.port() == wanted.port() && (there == here || covers(there, here) || covers(here, there))
 }
 
-/// Reads `/proc/net/tcp` or `/proc/net/tcp6`; lines that are not understood are left out.
-fn parse(table: &str) -> Vec<SocketAddr> {
-    let listening = |line: &str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let (local, state) = (words.next()?, words.nth(1)?);
-        (state == LISTEN).then(|| address(local)).flatten()
+/// Reads the lines of `/proc/net/tcp` or `/proc/net/tcp6` that are whole; the last one may have been cut.
+fn listening(table: &[u8]) -> Vec<SocketAddr> {
+    let end = table.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let whole = table.get(..end).unwrap_or_default();
+    let Ok(entries) = TcpNetEntries::from_buf_read(whole, procfs::current_system_info()) else {
+        return Vec::new();
     };
-    table.lines().filter_map(listening).collect()
-}
-
-/// Each word of an address is a number as this machine has it in memory; the port is one as people write it.
-fn address(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |at: usize| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
-    let ip = match ip.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(words.as_flattened()).ok()?))
-        }
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, port))
+    let listens = entries.0.into_iter().filter(|entry| entry.state == TcpState::Listen);
+    listens.map(|entry| entry.local_address).collect()
 }
 
 #[cfg(test)]
@@ -60,16 +43,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+        \x20  0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0\n\
+        \x20  1: 0100007F:0050 0200007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 100 0\n";
+
     #[cfg(target_endian = "little")]
     #[test]
-    fn listening_sockets_of_both_tables_are_read() {
-        let four = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
-            \x20  0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0\n\
-            \x20  1: 0100007F:0050 0200007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 100 0\n";
-        assert_eq!(parse(four), ["127.0.0.1:22".parse().unwrap()]);
-        let six = "   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A 0\n\
-            \x20  1: B80D0120000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 0\n";
-        assert_eq!(parse(six), ["[::]:443".parse().unwrap(), "[2001:db8::1]:80".parse().unwrap()]);
+    fn what_listens_is_read_also_from_a_table_that_was_cut() {
+        let cut = format!("{TABLE}   2: 0100007F:0017 000");
+        assert_eq!(listening(cut.as_bytes()), ["127.0.0.1:22".parse().unwrap()]);
     }
 
     #[test]
@@ -111,13 +93,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_table_is_read(text in "([0-9A-Fé:]{0,40}[ \n]){0,50}") {
-            prop_assert!(parse(&text).len() <= text.lines().count());
-        }
-
-        #[test]
-        fn any_address_is_read_or_not(text in any::<String>()) {
-            address(&text);
-            address(&format!("{text}:0050"));
+            prop_assert!(listening(text.as_bytes()).len() <= text.lines().count());
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod dynamic;
 pub mod layout;
 mod listeners;
 pub mod mover;
+pub mod notes;
 pub(crate) mod pace;
 pub mod ports;
 pub mod reloader;

@@ -13,7 +13,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub fn bound_ports(config: &str) -> BTreeSet<u16> {
     let mut ports = BTreeSet::new();
     for line in config.lines() {
-        let mut words = line.split_whitespace();
+        let words = words(line);
+        let mut words = words.iter().map(String::as_str);
         match words.next() {
             Some("bind") => ports.extend(words.next().into_iter().flat_map(addresses)),
             // The old way: an address on the section's own line.
@@ -22,6 +23,35 @@ pub fn bound_ports(config: &str) -> BTreeSet<u16> {
         }
     }
     ports
+}
+
+/// Takes a line apart as HAProxy does: quotes and backslashes hide blanks and `#`, and stand for nothing themselves.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        let said = match (letter, quote) {
+            (mark, Some(open)) if mark == open => {
+                quote = None;
+                None
+            }
+            ('\'' | '"', None) => {
+                quote = Some(letter);
+                None
+            }
+            ('\\', None | Some('"')) => letters.next(),
+            ('#', None) => break,
+            (blank, None) if blank.is_ascii_whitespace() => {
+                words.extend(word.take());
+                continue;
+            }
+            _ => Some(letter),
+        };
+        // Quotes alone are an empty word.
+        word.get_or_insert_default().extend(said);
+    }
+    words.extend(word);
+    words
 }
 
 fn addresses(list: &str) -> Vec<u16> {
@@ -126,6 +156,25 @@ mod tests {
             listen old 0.0.0.0:9000-9002\nbackend b\n  server a 1.2.3.4:1234\n  bind";
         let expected = BTreeSet::from([80, 443, 8404, 9000, 9001, 9002]);
         assert_eq!(bound_ports(head), expected);
+    }
+
+    #[test]
+    fn quotes_and_backslashes_are_read_as_haproxy_reads_them() {
+        for (line, port) in [
+            (r#"bind "*:81""#, Some(81)),
+            (r"bind '10.0.0.1:82' ssl", Some(82)),
+            (r#"  bind *:"83" # bind :1"#, Some(83)),
+            (r#""bind" ipv4@\*:84"#, Some(84)),
+            (r#"listen "a b" :85"#, Some(85)),
+            (r"listen a\ b :86", Some(86)),
+            (r#"bind"" :87"#, Some(87)),
+            (r#"bind "" :88"#, None),
+            ("# bind :89", None),
+            (r"bind '*:90", Some(90)),
+            (r#"bind "${ADDRESS}:91" name 'x#y'"#, Some(91)),
+        ] {
+            assert_eq!(bound_ports(line), port.into_iter().collect(), "{line}");
+        }
     }
 
     #[test]

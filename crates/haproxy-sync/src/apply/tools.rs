@@ -2,6 +2,7 @@
 
 use crate::apply::config_file::ConfigFile;
 use crate::apply::default_server::default_server;
+use crate::apply::notes::Notes;
 use crate::apply::ports::{absent, bound_ports, leave_out_bound, leave_out_busy};
 use crate::apply::reloader::Reloader;
 use crate::haproxy::socket::Runtime;
@@ -10,7 +11,11 @@ use crate::plan::desired::{Desired, Problem};
 use crate::plan::policy::{Check, Policy};
 use crate::plan::render::{DEFAULT_HEAD, Template};
 use std::borrow::Cow;
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// What the shipped head says that only root can do.
+const PRIVILEGED: [&str; 3] = ["user ", "group ", "chroot "];
 
 /// The template can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +27,9 @@ pub struct TemplateError(PathBuf, std::io::Error);
 pub struct Tools {
     /// The configuration.
     pub file: ConfigFile,
-    /// The operator's template; none for the default head.
+    /// What is remembered of it.
+    pub notes: Notes,
+    /// The operator's template; none for the shipped head, or for no head beside a configuration of the operator's.
     pub template: Option<PathBuf>,
     /// Where server states are kept; none if they are not.
     pub state_file: Option<PathBuf>,
@@ -41,9 +48,38 @@ pub struct Tools {
 impl Tools {
     /// The template as it is now.
     pub fn read_template(&self) -> Result<Template, TemplateError> {
-        let Some(path) = &self.template else { return Ok(Template::Head(DEFAULT_HEAD.to_owned())) };
+        let Some(path) = &self.template else { return Ok(Template::Head(self.head())) };
         let text = std::fs::read_to_string(path).map_err(|error| TemplateError(path.clone(), error))?;
         Ok(Template::of_file(&path.to_string_lossy(), text))
+    }
+
+    /// Returns the head without a template: none beside another file, whose `global` and `defaults` hold for all.
+    fn head(&self) -> String {
+        if !self.before.is_empty() {
+            return String::new();
+        }
+        // Whoever is not root has nothing to give up, and may not change its root directory.
+        let is_root = rustix::process::geteuid().is_root();
+        let kept =
+            |line: &&str| is_root || !PRIVILEGED.iter().any(|word| line.trim_start().starts_with(word));
+        DEFAULT_HEAD.lines().filter(kept).flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// Returns the texts that HAProxy reads before ours: of a directory those files that it takes, in its order.
+    fn texts_before(&self) -> io::Result<Vec<String>> {
+        let mut texts = Vec::new();
+        for path in &self.before {
+            let mut files = vec![path.clone()];
+            if path.is_dir() {
+                let entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+                files = entries.iter().map(std::fs::DirEntry::path).filter(|file| is_read(file)).collect();
+                files.sort();
+            }
+            for file in files.iter().filter(|file| file.as_path() != self.file.path()) {
+                texts.push(std::fs::read_to_string(file)?);
+            }
+        }
+        Ok(texts)
     }
 
     /// Whether the template has the generated sections; one that can't be read now has not.
@@ -67,8 +103,7 @@ impl Tools {
     /// What the servers of a configuration's generated sections inherit from what stands before these; none if no server
     /// can have it that is added at run time.
     pub fn inherited(&self, config: &str) -> Option<String> {
-        let files = self.before.iter().map(std::fs::read_to_string);
-        let mut text = files.collect::<Result<String, _>>().ok()?;
+        let mut text = self.texts_before().ok()?.concat();
         text.push_str(
             config.split(&format!("\nbackend {}\n", self.policy.names.nodes())).next().unwrap_or_default(),
         );
@@ -80,12 +115,16 @@ impl Tools {
     pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
         let planned = desired.problems.clone();
         let mut bound = bound_ports(template.text());
-        for file in &self.before {
-            bound.extend(std::fs::read_to_string(file).iter().flat_map(|text| bound_ports(text)));
-        }
+        bound.extend(self.texts_before().iter().flatten().flat_map(|text| bound_ports(text)));
         leave_out_bound(desired, &bound);
         leave_out_busy(desired, &self.policy.bind, old);
         desired.problems.extend(absent(&self.policy.bind));
         desired.problems.iter().filter(|problem| !planned.contains(problem)).cloned().collect()
     }
+}
+
+/// Returns true if HAProxy reads this file of a directory that it was told to read.
+fn is_read(file: &Path) -> bool {
+    let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && file.extension().is_some_and(|ending| ending == "cfg") && file.is_file()
 }

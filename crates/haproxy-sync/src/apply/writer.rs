@@ -1,6 +1,7 @@
 //! One program at a time writes a configuration.
 
 use crate::apply::config_file::ConfigFile;
+use crate::apply::notes::Notes;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 
 /// Somebody else writes it.
 #[derive(Debug, thiserror::Error)]
-#[error("another nodegate-haproxy writes {0}")]
+#[error("another nodegate-haproxy writes {0}, or another file with the same --prefix and --state-dir")]
 pub struct Taken(PathBuf);
 
 /// The right to write; the kernel takes it back when the process ends, however it ends.
@@ -19,8 +20,8 @@ pub struct Writer {
 
 impl Writer {
     /// Takes the right to write a configuration, and clears away what killed programs left of these files.
-    pub fn of(config: &ConfigFile, others: &[ConfigFile]) -> Result<Self, Taken> {
-        let lock = match config.open_lock() {
+    pub fn of(config: &ConfigFile, notes: &Notes, others: &[ConfigFile]) -> Result<Self, Taken> {
+        let lock = match notes.open_lock() {
             Ok(lock) => Some(lock),
             // Servers can be drained beside a file that can't be written, too.
             Err(error) => {
@@ -30,7 +31,7 @@ impl Writer {
         };
         match lock.as_ref().map(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive)) {
             Some(Err(Errno::WOULDBLOCK)) => return Err(Taken(config.path().to_owned())),
-            Some(Err(errno)) => tracing::warn!(%errno, "the configuration's filesystem has no locks"),
+            Some(Err(errno)) => tracing::warn!(%errno, "the filesystem of --state-dir has no locks"),
             _ => {}
         }
         for file in others.iter().chain([config]) {

@@ -34,6 +34,20 @@ impl Names {
         &self.prefix
     }
 
+    /// Returns the first line of every configuration of ours: a file without it is somebody else's.
+    pub fn marker(&self) -> String {
+        format!("{} it replaces the whole file, so put nothing into it.", self.mark())
+    }
+
+    fn mark(&self) -> String {
+        format!("# Managed by nodegate-haproxy --prefix {};", self.prefix)
+    }
+
+    /// Returns true if a configuration begins with our marker, or if it holds nothing.
+    pub fn may_replace(&self, text: &[u8]) -> bool {
+        text.trim_ascii().is_empty() || text.starts_with(self.mark().as_bytes())
+    }
+
     /// Returns the name of the backend whose servers are the nodes themselves; others track it.
     pub fn nodes(&self) -> &str {
         &self.nodes
@@ -76,8 +90,9 @@ pub fn is_dns_name(name: &str) -> bool {
 
 /// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two may meet.
 pub fn hash(text: impl AsRef<[u8]>) -> String {
-    let digest = Sha256::digest(text.as_ref());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    let mut digest = format!("{:x}", Sha256::digest(text.as_ref()));
+    digest.truncate(32);
+    digest
 }
 
 /// The name of the frontend that leads there. No port ends like this, so it is no backend's.
@@ -109,6 +124,17 @@ mod tests {
         };
         let all = [of("east"), of("eas"), of("east-last")].concat();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 18, "{all:?}");
+    }
+
+    #[test]
+    fn only_what_we_wrote_or_nothing_may_be_replaced() {
+        let (ours, others) = (Names::new("east"), Names::new("eas"));
+        let text = format!("{}\nbackend east_nodes\n", ours.marker());
+        assert!(ours.may_replace(text.as_bytes()) && ours.may_replace(b"") && ours.may_replace(b"\n \n"));
+        let hand_written = [format!("\n{text}"), format!(" {text}"), "global\n".to_owned(), others.marker()];
+        for text in hand_written {
+            assert!(!ours.may_replace(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The head that is used when the operator has none.
+/// The head that is used when all of the configuration is ours and the operator has none.
 pub const DEFAULT_HEAD: &str = include_str!("../../templates/head.cfg");
 /// The generated sections; a template of the operator's may include them as `sections`.
 pub const SECTIONS: &str = include_str!("../../templates/sections.cfg.j2");
@@ -69,7 +69,7 @@ pub enum RenderError {
     TooLong,
 }
 
-/// Renders; the same input gives the same bytes.
+/// Renders, below the line that marks the file as ours; the same input gives the same bytes.
 pub fn render(
     template: &Template,
     desired: &Desired,
@@ -81,7 +81,7 @@ pub fn render(
     }
     let environment = environment(SECTIONS)?;
     let data = data(desired, check, state_file);
-    let mut text = match template {
+    let text = match template {
         Template::Head(head) => {
             let sections =
                 environment.get_template("sections").and_then(|t| t.render(data)).map_err(broken)?;
@@ -90,6 +90,7 @@ pub fn render(
         }
         Template::Jinja(text) => jinja(environment, text, data)?,
     };
+    let mut text = format!("{}\n{text}", desired.names.marker());
     // HAProxy takes a last line without its end for one that was cut.
     if !text.ends_with('\n') {
         text.push('\n');

@@ -28,7 +28,8 @@ const MAX_NAMESPACES: usize = 32;
 NodePort and LoadBalancer, and nothing else.\n\n\
 Each TCP port of such a Service becomes a frontend on the Service's port and a backend with one server per node. A node \
 that is cordoned, uncordoned, NotReady or weighted anew is moved at once through HAProxy's socket, without a reload. \
-When the structure changes, the new configuration is checked with haproxy -c, put in place in one step and loaded; if \
+When the structure changes, a file beside your own configuration is written: it is checked with haproxy -c, put in place \
+in one step and loaded; if \
 any of that fails, the old file and the old process stay and it is tried again.",
     after_long_help = "\
 ANNOTATIONS OF A SERVICE (one value for all ports, or PORT=VALUE,… by the port's name or number)
@@ -49,8 +50,9 @@ TEMPLATES
   sections in. Any other file is a hand-written head: it is kept to the byte and the sections are appended.
 
 HAPROXY
-    haproxy -W -S /run/haproxy-master.sock -f /etc/haproxy/haproxy.cfg
-  With that, --master-socket is all that is needed; no stats socket has to be configured.
+    haproxy -W -S /run/haproxy-master.sock -f /etc/haproxy/haproxy.cfg -f /etc/haproxy/nodegate.cfg
+  The first file is yours and is never written. With that, --master-socket is all that is needed; no stats socket has to
+  be configured.
 
 CREDENTIALS
   The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
@@ -65,8 +67,10 @@ EXAMPLES
   nodegate-haproxy --diff                                             # what would change in the file
   nodegate-haproxy --explain                                          # who is published where, who is not and why
   nodegate-haproxy --master-socket /run/haproxy-master.sock           # states and reloads through one socket
-  nodegate-haproxy --template /etc/haproxy/haproxy.cfg.TEMPLATE       # below a head of your own
   nodegate-haproxy --once --reload-command 'systemctl reload haproxy' # for cron
+  nodegate-haproxy --prefix east                                      # a second cluster: /etc/haproxy/east.cfg
+  nodegate-haproxy --before none --config /etc/haproxy/haproxy.cfg --template /etc/haproxy/haproxy.cfg.TEMPLATE
+                                              # all that HAProxy loads, below a head of your own
 
 EXIT CODES
   0  done, or ended by SIGTERM or SIGINT
@@ -75,32 +79,42 @@ EXIT CODES
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag, and one at a time")]
 pub(crate) struct Args {
-    /// The configuration that HAProxy reads; it is replaced as a whole
-    #[arg(
-        long,
-        env = "NODEGATE_HAPROXY_CONFIG",
-        value_name = "FILE",
-        default_value = "/etc/haproxy/haproxy.cfg"
-    )]
-    pub(crate) config: PathBuf,
+    /// The file to write, which HAProxy loads (-f) after those of --before. A file that another program or a person wrote is
+    /// refused. Without it: /etc/haproxy/PREFIX.cfg
+    #[arg(long, env = "NODEGATE_HAPROXY_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The operator's own configuration: files or directories that HAProxy loads (-f) before --config. They are only read,
+    /// and their global and defaults sections hold for the generated ones, too. "none" if --config is all that HAProxy loads
+    #[arg(long, env = "NODEGATE_HAPROXY_BEFORE", value_name = "FILES", value_delimiter = ',')]
+    #[arg(default_value = "/etc/haproxy/haproxy.cfg")]
+    pub(crate) before: Vec<PathBuf>,
 
     /// What the names of all generated sections and files begin with. Two clusters share one HAProxy by two of these
     #[arg(long, env = "NODEGATE_HAPROXY_PREFIX", value_name = "WORD", default_value = DEFAULT_PREFIX)]
     #[arg(value_parser = prefix)]
     pub(crate) prefix: String,
 
-    /// The operator's template or hand-written head; without it a small default head is used
+    /// A template or hand-written head for --config. Without it: no head, or with --before none a small one with user,
+    /// group and chroot
     #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
     pub(crate) template: Option<PathBuf>,
 
-    /// Where the states of servers are kept for HAProxy's next process; "none" keeps them nowhere. Without it: the
-    /// name of the --config file with .servers behind it
+    /// A directory for what is kept from one run to the next: states of servers, marks, a lock, a copy of what was replaced
+    /// first. It is made if it is missing
+    #[arg(long, env = "NODEGATE_HAPROXY_STATE_DIR", value_name = "DIRECTORY")]
+    #[arg(default_value = "/var/lib/nodegate-haproxy")]
+    pub(crate) state_dir: PathBuf,
+
+    /// The file for the states of servers, which HAProxy's next process reads; "none" keeps them nowhere. Without it:
+    /// PREFIX.servers in --state-dir
     #[arg(long, env = "NODEGATE_HAPROXY_STATE_FILE", value_name = "FILE")]
     pub(crate) state_file: Option<String>,
 
-    /// Files that HAProxy is started with (-f) before --config; they are only read, by haproxy -c
-    #[arg(long, env = "NODEGATE_HAPROXY_BEFORE", value_name = "FILE", value_delimiter = ',')]
-    pub(crate) before: Vec<PathBuf>,
+    /// While this file exists, nothing is changed: no write, no reload, no command to HAProxy
+    #[arg(long, env = "NODEGATE_HAPROXY_PAUSE_FILE", value_name = "FILE")]
+    #[arg(default_value = "/etc/nodegate-haproxy/pause")]
+    pub(crate) pause_file: PathBuf,
 
     /// HAProxy's program, for haproxy -c
     #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]

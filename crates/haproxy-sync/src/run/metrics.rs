@@ -48,6 +48,7 @@ pub struct Metrics {
     causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
+    paused: Gauge,
     nodes_out: Family<NodeOut, Gauge>,
     loaded: Family<Loaded, Gauge>,
     foreign_changes: Counter,
@@ -76,6 +77,7 @@ impl Metrics {
         );
         all.register("held", "Objects that vanished and are kept (--max-removal)", self.held.clone());
         all.register("pending", "1 while a newer configuration waits to take effect", self.pending.clone());
+        all.register("paused", "1 while the --pause-file exists and nothing is changed", self.paused.clone());
         let help = "1 for each node that gets no new traffic, with the reason";
         all.register("node_out", help, self.nodes_out.clone());
         let help = "1, with a hash of the configuration in effect: both of a pair have the same";
@@ -111,6 +113,10 @@ impl Metrics {
 
     pub(crate) fn pending(&self, pending: bool) {
         self.pending.set(pending.into());
+    }
+
+    pub(crate) fn paused(&self, paused: bool) {
+        self.paused.set(paused.into());
     }
 
     /// A configuration is in effect, and so often another program has changed its file.

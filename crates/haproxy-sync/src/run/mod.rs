@@ -1,13 +1,13 @@
 //! The program: arguments, wiring and signals.
 
 mod args;
-mod diff;
 pub mod health;
 pub mod http;
 mod memory;
 pub mod metrics;
 mod node_log;
 pub mod once;
+pub mod pause;
 mod report;
 mod settings;
 pub mod shared;
@@ -114,7 +114,7 @@ async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
             let states = setup.tools.state_file.iter();
             let others: Vec<ConfigFile> =
                 states.flat_map(|path| [path.clone(), memory::beside(path)]).map(ConfigFile::new).collect();
-            Some(Writer::of(&setup.tools.file, &others)?)
+            Some(Writer::of(&setup.tools.file, &setup.tools.notes, &others)?)
         }
     };
     let listener = match work {

@@ -8,7 +8,6 @@ use crate::plan::facts::Facts;
 use crate::plan::guard::{Guard, Held};
 use crate::plan::planner::plan;
 use crate::plan::render::render;
-use crate::run::diff::unified;
 use crate::run::memory::Memory;
 use crate::run::metrics::Metrics;
 use crate::run::report::{Reported, tell_applied};
@@ -17,12 +16,15 @@ use crate::run::states::{new_mover, save};
 use crate::watch;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
+use similar::TextDiff;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::channel;
 
 /// How long the API server is waited for.
 const ONCE: Duration = Duration::from_mins(1);
+/// How long the shortest difference is looked for.
+const DIFF: Duration = Duration::from_secs(5);
 
 /// Why the program could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,10 @@ fn report(problems: &[Problem], held: &Held) {
 
 /// Applies what there is now, and ends.
 pub async fn once(setup: &Setup) -> Result<(), RunError> {
+    if setup.pause.is_on() {
+        tracing::warn!("paused (--pause-file); nothing is changed");
+        return Ok(());
+    }
     let mut memory = Memory::new(setup);
     let (desired, facts) = plan_once(setup, &mut memory).await?;
     report(&desired.problems, &Held::default());
@@ -109,7 +115,10 @@ pub async fn print(setup: &Setup) -> Result<String, RunError> {
 /// What would change in the file; empty if nothing would.
 pub async fn diff(setup: &Setup) -> Result<String, RunError> {
     let Wanted { old, new } = wanted(setup).await?;
-    Ok(unified(&setup.tools.file.path().display().to_string(), &old, &new))
+    let name = setup.tools.file.path().display().to_string();
+    // What takes longer is shown as fewer and larger changes.
+    let diff = TextDiff::configure().timeout(DIFF).diff_lines(&old, &new);
+    Ok(diff.unified_diff().header(&name, &format!("{name} (new)")).to_string())
 }
 
 /// Who is published where, who is not and why, and the nodes.

@@ -1,6 +1,7 @@
 //! Settings that depend on each other, and what the parts of nodegate-haproxy are told.
 
 use crate::apply::config_file::ConfigFile;
+use crate::apply::notes::Notes;
 use crate::apply::reloader::Reloader;
 use crate::apply::tools::Tools;
 use crate::haproxy::master::Master;
@@ -8,6 +9,7 @@ use crate::haproxy::socket::Runtime;
 use crate::plan::names::Names;
 use crate::plan::policy::{Check, Policy};
 use crate::run::args::Args;
+use crate::run::pause::Pause;
 use crate::run::shared::Setup;
 use crate::watch::Scope;
 use nodegate_readiness::Policy as Rules;
@@ -16,11 +18,21 @@ use socket2::{Domain, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
+/// Where HAProxy's configuration is.
+const DIRECTORY: &str = "/etc/haproxy";
+
 /// Gives the arguments meaning, and notes what is wrong with them beside others.
 pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
+    let names = Names::new(&args.prefix);
+    let config = args.config.clone().unwrap_or_else(|| format!("{DIRECTORY}/{}.cfg", args.prefix).into());
+    let before = before(&args, &config, wrong);
+    let state_dir = std::path::absolute(&args.state_dir).unwrap_or_else(|_| args.state_dir.clone());
+    let notes = Notes::new(state_dir, &args.prefix);
     // Nothing is written by those that only show.
     if !(args.print || args.diff || args.explain) {
-        wrong.sound("config", args.config.display(), in_a_directory(&args.config));
+        wrong.sound("config", config.display(), in_a_directory(&config));
+        let made = notes.make_directory().map_err(|error| format!("can't be made: {error}"));
+        wrong.sound("state-dir", args.state_dir.display(), made);
     }
     let state_file = match args.state_file.as_deref() {
         Some("none") => None,
@@ -28,7 +40,11 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
             wrong.sound("state-file", path, plain_path(path).and_then(|()| in_a_directory(Path::new(path))));
             Some(PathBuf::from(path))
         }
-        None => beside(&args.config, wrong),
+        None => {
+            let path = notes.path("servers");
+            wrong.sound("state-dir", path.display(), plain_path(&path.to_string_lossy()));
+            Some(path)
+        }
     };
     if args.master_socket.is_some() && args.reload_command.is_some() {
         wrong.line("--master-socket and --reload-command: only one of them can do the reload");
@@ -36,13 +52,14 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
     let tools = Tools {
         reloader: reloader(&args),
         runtime: runtime(&args),
-        file: ConfigFile::new(args.config),
+        file: ConfigFile::new(config),
+        notes,
         template: args.template,
         state_file,
         haproxy: args.haproxy,
-        before: args.before,
+        before,
         policy: Policy {
-            names: Names::new(&args.prefix),
+            names,
             publish: args.publish,
             class: args.load_balancer_class,
             mode: args.mode,
@@ -69,7 +86,7 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         rules: Rules { drain_on: args.drain_on, ..Rules::default() },
         ..Scope::default()
     };
-    Setup { scope, tools }
+    Setup { scope, tools, pause: Pause::new(args.pause_file) }
 }
 
 /// All addresses: those of both families where there are two.
@@ -98,11 +115,22 @@ fn runtime(args: &Args) -> Option<Runtime> {
     worker.or_else(|| args.master_socket.clone().map(Runtime::Master))
 }
 
-/// The state file that belongs to a configuration.
-fn beside(config: &Path, wrong: &mut Mistakes) -> Option<PathBuf> {
-    let path = format!("{}.servers", std::path::absolute(config).ok()?.display());
-    wrong.sound("state-file", &path, plain_path(&path));
-    Some(PathBuf::from(path))
+/// The files that HAProxy loads before ours, none of which we may write.
+fn before(args: &Args, config: &Path, wrong: &mut Mistakes) -> Vec<PathBuf> {
+    if args.before.as_slice() == [Path::new("none")] {
+        return Vec::new();
+    }
+    for path in &args.before {
+        let there = path.exists().then_some(()).ok_or("takes files or directories that exist, or none");
+        wrong.sound("before", path.display(), there);
+        if std::fs::canonicalize(path)
+            .is_ok_and(|path| std::fs::canonicalize(config).is_ok_and(|ours| ours == path))
+        {
+            let text = "is the operator's own (--before) and is never written; --before none if all of it is to be written";
+            wrong.value("config", config.display(), text);
+        }
+    }
+    args.before.clone()
 }
 
 /// A file that is to be written must be in a directory that is there.

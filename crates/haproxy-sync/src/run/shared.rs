@@ -5,6 +5,7 @@ use crate::apply::tools::Tools;
 use crate::plan::desired::Desired;
 use crate::run::health::Health;
 use crate::run::metrics::Metrics;
+use crate::run::pause::Pause;
 use crate::watch::Scope;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub struct Setup {
     pub scope: Scope,
     /// What it is applied with.
     pub tools: Tools,
+    /// What keeps all of it from being changed.
+    pub pause: Pause,
 }
 
 /// What the tasks share.

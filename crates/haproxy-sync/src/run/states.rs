@@ -35,6 +35,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
             asked = saves.recv() => asker = asked,
             _ = audit.tick() => look = true,
         }
+        shared.setup.pause.is_over(|| shared.health.beat(Loop::Mover)).await;
         let Some(now) = desired.borrow_and_update().clone() else { continue };
         let layout = layouts.borrow_and_update().clone();
         let Some(layout) = layout else {

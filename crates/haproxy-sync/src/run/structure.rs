@@ -85,10 +85,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         task.shared.health.beat(Loop::Applier);
         tokio::select! {
-            changed = desired.changed() => if changed.is_err() { return },
+            changed = desired.changed() => {
+                if changed.is_err() { return }
+                task.shared.metrics.pending(true);
+            }
             () = task.shared.reload.notified() => task.force = true,
-            () = sleep_until(task.wakes()) => task.tidy().await,
+            () = sleep_until(task.wakes()) => if !task.shared.setup.pause.is_on() { task.tidy().await },
         }
+        task.shared.setup.pause.is_over(|| task.shared.health.beat(Loop::Applier)).await;
         end_of_burst(&mut desired).await;
         let Some(now) = desired.borrow_and_update().clone() else { continue };
         save_states(&task.shared).await;

@@ -7,6 +7,7 @@ use crate::run::http::{Pages, serve};
 use crate::run::memory::Memory;
 use crate::run::metrics::Metrics;
 use crate::run::node_log::NodeLog;
+use crate::run::pause::PauseLog;
 use crate::run::report::{Outage, Reported};
 use crate::run::shared::{Setup, Shared};
 use crate::run::{states, structure};
@@ -70,6 +71,7 @@ async fn plan_each_change(
     let mut unsaved = false;
     let mut reported = Reported::default();
     let mut outage = Outage::default();
+    let mut pause = PauseLog::default();
     let mut node_log = NodeLog::default();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -77,6 +79,7 @@ async fn plan_each_change(
             changed = observed.changed() => if changed.is_err() { return },
             _ = tick.tick() => {
                 outage.look(&life);
+                pause.look(&shared.setup.pause, &shared.metrics);
                 if unsaved {
                     unsaved = !memory.save(guard.accepted(), &shared.metrics).await;
                 }

@@ -2,6 +2,7 @@
 
 use nodegate_haproxy_sync::apply::applier::{Applied, Applier, ApplyError, Reload};
 use nodegate_haproxy_sync::apply::config_file::ConfigFile;
+use nodegate_haproxy_sync::apply::notes::Notes;
 use nodegate_haproxy_sync::apply::reloader::Reloader;
 use nodegate_haproxy_sync::apply::tools::Tools;
 use nodegate_haproxy_sync::haproxy::master::Master;
@@ -20,6 +21,13 @@ impl Bench {
         Self(tempfile::tempdir().unwrap())
     }
 
+    /// What is remembered, in a directory of its own.
+    fn notes(&self) -> Notes {
+        let notes = Notes::new(self.0.path().join("state"), "nodegate");
+        notes.make_directory().unwrap();
+        notes
+    }
+
     fn config(&self) -> PathBuf {
         self.0.path().join("haproxy.cfg")
     }
@@ -32,6 +40,7 @@ impl Bench {
     fn applier(&self, reloader: Reloader) -> Applier {
         Applier::new(Tools {
             file: ConfigFile::new(self.config()),
+            notes: self.notes(),
             template: None,
             state_file: None,
             // It finds nothing wrong with any configuration.
@@ -151,5 +160,50 @@ async fn what_takes_a_reload_waits_until_one_is_allowed_and_changes_no_file() {
     }
     assert_eq!(settle(&mut applier, &desired("b")).await, Applied::Reloaded);
     let left = std::fs::read_dir(bench.0.path()).unwrap().count();
-    assert_eq!(left, 1, "nothing is left beside the file");
+    assert_eq!(left, 2, "nothing is left beside the file and the directory of notes");
+}
+
+#[tokio::test]
+async fn what_somebody_else_wrote_is_refused_and_stays_to_the_byte() {
+    let bench = Bench::new();
+    let theirs = "global\n  daemon\nlisten web\n  bind :80\n";
+    std::fs::write(bench.config(), theirs).unwrap();
+    let mut applier = bench.applier(command(&["false"]));
+    let error = applier.apply(&desired("a"), Reload::IF_NEEDED).await.unwrap_err();
+    assert!(matches!(error, ApplyError::NotOurs { .. }), "{error}");
+    let said = error.to_string();
+    for part in
+        [bench.config().to_str().unwrap(), "--config", "# Managed by nodegate-haproxy --prefix nodegate;"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(bench.read(), theirs);
+    assert!(!bench.notes().original().exists() && !bench.notes().is_unloaded());
+    // So is a file that becomes theirs while the program runs.
+    std::fs::remove_file(bench.config()).unwrap();
+    let mut applier = bench.applier(command(&["true"]));
+    settle(&mut applier, &desired("a")).await;
+    std::fs::write(bench.config(), theirs).unwrap();
+    applier.apply(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
+    assert_eq!(bench.read(), theirs);
+}
+
+#[tokio::test]
+async fn a_copy_is_kept_of_what_is_replaced_first_and_never_of_our_own() {
+    let bench = Bench::new();
+    let original = bench.notes().original();
+    std::fs::write(bench.config(), "").unwrap();
+    settle(&mut bench.applier(command(&["true"])), &desired("a")).await;
+    // Another run of the program knows what it wrote, and so does one whose predecessor found no HAProxy.
+    settle(&mut bench.applier(bench.master("nobody.sock")), &desired("b")).await;
+    settle(&mut bench.applier(command(&["true"])), &desired("c")).await;
+    assert!(!original.exists());
+    for text in ["listen web\n", "listen other\n"] {
+        let handed_over = format!("{}\n{text}", Policy::default().names.marker());
+        std::fs::write(bench.config(), handed_over).unwrap();
+        settle(&mut bench.applier(command(&["true"])), &desired("d")).await;
+        assert!(bench.read().contains("nodegate_nodes"));
+    }
+    let kept = std::fs::read_to_string(original).unwrap();
+    assert!(kept.ends_with("\nlisten web\n"), "{kept}");
 }

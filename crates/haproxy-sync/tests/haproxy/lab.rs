@@ -22,6 +22,10 @@ pub(crate) struct Lab {
     pub(crate) dir: TempDir,
     pub(crate) sim: Sim,
     pub(crate) config: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    /// HAProxy's master socket, and what HAProxy loads besides.
+    pub(crate) master: PathBuf,
+    pub(crate) after: Vec<PathBuf>,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
     /// Agents that say "up ready" whatever happens; 0 for none.
@@ -51,6 +55,9 @@ impl Lab {
         let node_port = serve(Arc::clone(&served), |_| true).await;
         let lab = Self {
             config: config_dir.join("haproxy.cfg"),
+            state_dir: config_dir.join("state"),
+            master: dir.path().join("master.sock"),
+            after: Vec::new(),
             dir,
             sim,
             check_port,
@@ -108,6 +115,7 @@ impl Lab {
         let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
         let mut command = Command::from(system("haproxy"));
         command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
+        command.args(self.after.iter().flat_map(|file| [Path::new("-f"), file]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
         // A group of its own: one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
@@ -123,8 +131,7 @@ impl Lab {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
         command
             .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
-            .arg("--config")
-            .arg(&self.config)
+            .args(self.places())
             .args([
                 "--check-port",
                 &self.check_port.to_string(),
@@ -145,6 +152,31 @@ impl Lab {
         self.program = Some(command.spawn().unwrap());
     }
 
+    /// Where the program's files are. All of the configuration is the program's, unless a story says otherwise.
+    pub(crate) fn places(&self) -> Vec<String> {
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let mut places = vec!["--config".to_owned(), path(&self.config)];
+        for (flag, value) in [
+            ("--state-dir", path(&self.state_dir)),
+            ("--before", "none".to_owned()),
+            ("--pause-file", path(&self.pause_file())),
+        ] {
+            if !self.arguments.iter().any(|word| word == flag) {
+                places.extend([flag.to_owned(), value]);
+            }
+        }
+        places
+    }
+
+    pub(crate) fn pause_file(&self) -> PathBuf {
+        self.dir.path().join("pause")
+    }
+
+    /// A file of the program's state.
+    pub(crate) fn state(&self, ending: &str) -> PathBuf {
+        self.state_dir.join(format!("nodegate.{ending}"))
+    }
+
     /// Makes an object as a user does.
     pub(crate) fn kubectl_create(&self, object: &Value) {
         let file = self.dir.path().join("object.json");
@@ -154,7 +186,7 @@ impl Lab {
     }
 
     pub(crate) fn master_socket(&self) -> PathBuf {
-        self.dir.path().join("master.sock")
+        self.master.clone()
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {
@@ -261,6 +293,18 @@ impl Lab {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         began.elapsed()
+    }
+
+    /// Waits until there is something, and gives it.
+    pub(crate) async fn got<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Waits until something has not changed for so long, and gives it.

@@ -252,7 +252,7 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
     lab.sim.cordon(&node_name(2));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
 
-    let saved = lab.config.with_file_name("haproxy.cfg.servers");
+    let saved = lab.state("servers");
     lab.until("the state is saved", async || {
         let text = std::fs::read_to_string(&saved).unwrap();
         let line = text.lines().find(|line| line.contains(&node_name(2))).unwrap_or_default();

@@ -9,7 +9,7 @@ use serde_json::json;
 /// What the program prints, and ends.
 async fn shows(lab: &Lab, what: &str) -> String {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
-    command.arg(what).arg("--config").arg(&lab.config).env("KUBECONFIG", lab.dir.path().join("kubeconfig"));
+    command.arg(what).args(lab.places()).env("KUBECONFIG", lab.dir.path().join("kubeconfig"));
     command.args([
         "--check-port",
         &lab.check_port.to_string(),

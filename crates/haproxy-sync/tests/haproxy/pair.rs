@@ -164,6 +164,7 @@ impl Balancer {
         let mut command = self.command(env!("CARGO_BIN_EXE_nodegate-haproxy"));
         command.env("KUBECONFIG", dir.join("kubeconfig"));
         command.arg("--config").arg(own.join("haproxy.cfg")).arg("--template").arg(own.join("head"));
+        command.args(["--before", "none", "--state-dir"]).arg(own.join("state"));
         command.args(["--bind", "10.0.0.10", "--agent-port", "0", "--check-interval", "500ms"]);
         command
     }

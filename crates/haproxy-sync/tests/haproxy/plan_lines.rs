@@ -12,7 +12,8 @@ const WHOLE: [&str; 6] = [
     "load-server-state-from-file none",
 ];
 
-const COMMENTS: [&str; 5] = [
+const COMMENTS: [&str; 6] = [
+    "# Managed by nodegate-haproxy --prefix nodegate;",
     "# --- Generated",
     "# Each node",
     "# Drained nodes that pass",

@@ -221,7 +221,7 @@ pub(crate) async fn states_without_ports() -> Row {
         let (name, address) = (node_name(index), node_address(index));
         format!("1 nodegate_nodes 1 {name} {address} 2 0 1 1 0 1 0 1 6 22 0 0 - 0 - 0 0 - - 0\n")
     };
-    let saved = lab.config.with_file_name("haproxy.cfg.servers");
+    let saved = lab.state("servers");
     std::fs::write(saved, format!("1\n{}{}", line(0), line(1))).unwrap();
     lab.start_haproxy().await;
     lab.until("all servers are down", async || get(port).is_err()).await;

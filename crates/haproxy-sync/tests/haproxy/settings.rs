@@ -12,6 +12,8 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn every_mistake_is_named_on_a_line_of_its_own() {
     let wrong = [
         ("--config", "/nowhere/haproxy.cfg", "directory that exists"),
+        ("--before", "/nowhere/haproxy.cfg", "that exist, or none"),
+        ("--state-dir", "/dev/null/state", "can't be made"),
         ("--state-file", "/tmp/a b", "absolute path"),
         ("--prefix", "a_b", "lower-case letters"),
         ("--reload-timeout", "1h", "takes a duration from 1s to 2m"),
@@ -55,6 +57,16 @@ fn help_teaches_and_what_contradicts_itself_is_refused() {
     }
     let (code, _, stderr) = run(&["--print", "--once"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
+    // What is the operator's own is not written, by whatever name it goes.
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join("haproxy.cfg");
+    std::fs::write(&own, "listen web\n").unwrap();
+    let link = dir.path().join("link.cfg");
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    let words = ["--print", "--config", link.to_str().unwrap(), "--before", own.to_str().unwrap()];
+    let (code, _, stderr) = run(&words);
+    assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("--before none"), "{stderr}");
     let (code, _, stderr) = run(&["--print", "--master-socket", "/a", "--reload-command", "b"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
 }

@@ -169,14 +169,16 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
     let printed = print(&lab, &[], &[checks.as_slice(), &own].concat()).await;
     assert_eq!(printed, text, "the very bytes that were written");
     let printed = print(&lab, &[], &checks).await;
-    assert!(printed.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
+    let second = printed.lines().nth(1).unwrap_or_default();
+    assert!(second.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
 }
 
 /// What `--print` says, the program started by another.
 async fn print(lab: &Lab, by: &[&str], arguments: &[&str]) -> String {
-    let config = lab.config.to_string_lossy();
+    let places = lab.places();
+    let places: Vec<&str> = places.iter().map(String::as_str).collect();
     let program = env!("CARGO_BIN_EXE_nodegate-haproxy");
-    let words = [by, &[program, "--print", "--config", &config], arguments].concat();
+    let words = [by, &[program, "--print"], &places, arguments].concat();
     let mut command = tokio::process::Command::new(words[0]);
     command.args(&words[1..]).env("KUBECONFIG", lab.dir.path().join("kubeconfig"));
     let output = command.output().await.unwrap();

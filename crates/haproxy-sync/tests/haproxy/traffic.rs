@@ -18,8 +18,13 @@ impl Traffic {
     }
 
     pub(crate) fn to(address: SocketAddr) -> Self {
-        let ask = |to| get_from(to).map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
-        Self(Prober::start(address, ask, REQUESTS_A_SECOND, CLIENTS))
+        Self::by(move || get_from(address))
+    }
+
+    /// The same by another way to ask.
+    pub(crate) fn by(ask: impl Fn() -> Result<(), String> + Clone + Send + 'static) -> Self {
+        let ask = move |_| ask().map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
+        Self(Prober::start(local(0), ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
     /// How long after that the last request failed.

@@ -13,6 +13,7 @@ fn started_with(says: &str) -> Output {
     let kubeconfig = dir.path().join("kubeconfig");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
     command.args(["--once", "--haproxy"]).arg(haproxy).arg("--config").arg(dir.path().join("haproxy.cfg"));
+    command.args(["--before", "none", "--state-dir"]).arg(dir.path());
     command.env("KUBECONFIG", kubeconfig).output().unwrap()
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn second_writer() -> Row {
     lab.until("the first one goes on", async || get(next).is_ok() && get(port).is_ok()).await;
     // Whoever was killed is in nobody's way, and what it left is cleared away.
     lab.program.take().unwrap().kill().await.unwrap();
-    let left = lab.dir.path().join(".haproxy.cfg.nodegate-new-1");
+    let left = lab.config.with_file_name(".haproxy.cfg.nodegate-new-1");
     std::fs::write(&left, "half of a").unwrap();
     lab.once(&[]).await;
     assert!(!left.exists(), "{}", lab.log());

@@ -1,0 +1,251 @@
+//! A HAProxy that is in use, and the program as a guest in it.
+
+use crate::Row;
+use crate::host::Host;
+use crate::lab::{Lab, get, get_from, node_name};
+use crate::servers::{Counts, serve};
+use crate::traffic::Traffic;
+use nodegate_testbed::network::ports;
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
+
+const OWN: &str = "/etc/haproxy/haproxy.cfg";
+
+/// Debian's own beginning, and what a person added to it: an application, and a bind with quotes.
+fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
+    format!(
+        "global\n\tlog /dev/log\tlocal0\n\tchroot /var/lib/haproxy\n\t\
+         stats socket /run/haproxy/admin.sock mode 660 level admin\n\tuser haproxy\n\tgroup haproxy\n\tdaemon\n\n\
+         defaults\n\tlog\tglobal\n\tmode\thttp\n\toption\thttplog\n\toption\tdontlognull\n        \
+         timeout connect 5000\n        timeout client  50000\n        timeout server  50000\n\n\
+         frontend intranet\n\tbind \"{at}:{port}\"   # of another team\n\tdefault_backend intranet\n\n\
+         backend intranet\n\tserver one 127.0.0.1:{application} check\n"
+    )
+}
+
+/// What the program is told on these hosts besides its unit's settings: the lab's ports.
+fn settings(lab: &Lab, host: &Host) -> String {
+    let metrics = SocketAddr::from((host.address, lab.metrics_port));
+    format!(
+        "# Of the lab.\nNODEGATE_HAPROXY_BIND={}\nNODEGATE_HAPROXY_CHECK_PORT={}\nNODEGATE_HAPROXY_AGENT_PORT=0\n\
+         NODEGATE_HAPROXY_CHECK_INTERVAL=500ms\nNODEGATE_HAPROXY_LISTEN={metrics}\n",
+        host.address, lab.check_port
+    )
+}
+
+fn of_type_load_balancer(mut service: Value) -> Value {
+    service["spec"]["type"] = json!("LoadBalancer");
+    service
+}
+
+/// What haproxy.cfg is by its content and by its inode.
+fn identity(host: &Host) -> (String, u64, u32, i64) {
+    let meta = std::fs::metadata(host.path(OWN)).unwrap();
+    (host.read(OWN), meta.ino(), meta.mode(), meta.mtime_nsec())
+}
+
+fn files(host: &Host) -> Vec<String> {
+    let entries = std::fs::read_dir(host.path("/etc/haproxy")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Runs a command of the documents' on a host.
+async fn shown(host: &Host, word: &str) -> String {
+    let output = host.program(&[word]).stdout(std::process::Stdio::piped()).output().await.unwrap();
+    assert!(output.status.success(), "{word}\n{}", host.said());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Clients' address of the pair, and the host that has it.
+struct Shared {
+    now: Arc<Mutex<IpAddr>>,
+    own: Traffic,
+}
+
+impl Shared {
+    fn start(at: Ipv4Addr, port: u16) -> Self {
+        let now = Arc::new(Mutex::new(IpAddr::V4(at)));
+        let follow = now.clone();
+        Self { now, own: Traffic::by(move || get_from(SocketAddr::new(*follow.lock().unwrap(), port))) }
+    }
+
+    /// Gives the address to a host; what was begun at the other one has ended when this returns.
+    async fn moves_to(&self, lab: &Lab, host: &Host) {
+        *self.now.lock().unwrap() = host.address.into();
+        let seen = self.own.answered();
+        lab.until("requests arrive at the other host", async || self.own.answered() > seen + 50).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_haproxy_in_use_loses_nothing_by_the_five_steps() {
+    five_steps().await;
+}
+
+pub(crate) async fn five_steps() -> Row {
+    let lab = Lab::new(3).await;
+    let (own, web, next) = (ports::free(), ports::free(), ports::free());
+    let application = serve(Counts::default(), |_| true).await;
+    lab.sim.apply(of_type_load_balancer(lab.service("web", web, &json!({})))).unwrap();
+    // It wants the port that the other team has.
+    lab.sim.apply(of_type_load_balancer(lab.service("thief", own, &json!({})))).unwrap();
+    let start = async |index| Host::new(index, &lab, |at| hand_written(at, own, application)).await;
+    let mut hosts = [start(0).await, start(1).await];
+    let before = hosts.each_ref().map(identity);
+    let shared = Shared::start(hosts[0].address, own);
+    for (this, other) in [(1, 0), (0, 1)] {
+        shared.moves_to(&lab, &hosts[other]).await;
+        let host = &mut hosts[this];
+        // The kubeconfig and the settings.
+        std::fs::copy(lab.dir.path().join("kubeconfig"), host.path("/etc/nodegate-haproxy/kubeconfig"))
+            .unwrap();
+        std::fs::write(host.path("/etc/default/nodegate-haproxy"), settings(&lab, host)).unwrap();
+        // A look, which changes nothing.
+        let explained = shown(host, "--explain").await;
+        assert!(explained.contains("default/web") && explained.contains("default/thief"), "{explained}");
+        let printed = shown(host, "--print").await;
+        assert!(printed.contains(&format!("bind {}:{web}", host.address)), "{printed}");
+        assert!(!printed.contains("default_thief"), "{printed}");
+        assert_eq!(files(host), ["haproxy.cfg"]);
+        // HAProxy loads a second file, which is empty.
+        host.install_drop_in();
+        host.restart_haproxy(&lab).await;
+        assert_eq!(host.read("/etc/haproxy/nodegate.cfg"), "");
+        host.start_program();
+        let at = SocketAddr::from((host.address, web));
+        lab.until("the Service answers", async || get_from(at).is_ok()).await;
+        // While the master starts again for the reload, no worker is known.
+        let status = async || std::fs::read_to_string(format!("/proc/{}/status", host.worker().await?)).ok();
+        let status = lab.got("a worker", status).await;
+        let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+        assert!(user.split_whitespace().all(|id| id != "0"), "HAProxy's worker is root\n{status}");
+    }
+    // Both run now: a reload for a new Service is nothing to the other team.
+    let published = Traffic::to(SocketAddr::from((hosts[1].address, web)));
+    lab.sim.apply(of_type_load_balancer(lab.service("next", next, &json!({})))).unwrap();
+    for host in &hosts {
+        let at = SocketAddr::from((host.address, next));
+        lab.until("the next Service answers", async || get_from(at).is_ok()).await;
+    }
+    shared.moves_to(&lab, &hosts[0]).await;
+    let said = || hosts.each_ref().map(Host::said).join("\n---\n");
+    let (good, lost) = shared.own.end();
+    assert_eq!(lost, Vec::<String>::new(), "of the other team\n{}", said());
+    let (_, lost) = published.end();
+    assert_eq!(lost, Vec::<String>::new(), "of the Service\n{}", said());
+    assert_eq!(hosts.each_ref().map(identity), before, "haproxy.cfg");
+    for host in &hosts {
+        assert_eq!(files(host), ["haproxy.cfg", "nodegate.cfg"]);
+        assert!(host.path("/var/lib/nodegate-haproxy/nodegate.servers").exists());
+    }
+    let result =
+        format!("haproxy.cfg is the same file; {good} requests of its own, 0 lost; 2 hosts, 1 reload each");
+    Row { what: "a pair in use, the five steps", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_changed_while_it_is_paused() {
+    paused().await;
+}
+
+pub(crate) async fn paused() -> Row {
+    let mut lab = Lab::new(3).await;
+    let port = lab.publish().await;
+    let backend = format!("nodegate_default_web_{port}");
+    let on = async |paused: f64| {
+        lab.until("the pause is known", async || lab.metric("nodegate_haproxy_paused") == Some(paused)).await;
+    };
+    on(0.0).await;
+    let (old, before) = (std::fs::read(&lab.config).unwrap(), lab.processes_now().await);
+    let traffic = Traffic::start(port);
+    std::fs::write(lab.pause_file(), "").unwrap();
+    on(1.0).await;
+    let next = ports::free();
+    lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
+    lab.sim.cordon(&node_name(0));
+    lab.add_node(3);
+    let out = "nodegate_haproxy_nodes{kind=\"drain\"}";
+    lab.until("the cordon is known", async || lab.metric(out) == Some(1.0)).await;
+    lab.until("it waits", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
+    // Longer than the loops look after HAProxy.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    assert_eq!(std::fs::read(&lab.config).unwrap(), old, "{}", lab.log());
+    assert_eq!(lab.processes_now().await, before, "{}", lab.log());
+    assert!(lab.is_admin_ready(&backend, &node_name(0)).await && get(next).is_err(), "{}", lab.log());
+    std::fs::remove_file(lab.pause_file()).unwrap();
+    let took = lab.until("the next Service answers", async || get(next).is_ok()).await;
+    lab.until("the node drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
+    on(0.0).await;
+    let log = lab.log();
+    assert!(log.contains("paused; HAProxy and its files stay") && log.contains("no longer paused"), "{log}");
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{log}");
+    let result = format!(
+        "no write, reload or command; all of it {} ms later; {good} requests, 0 lost",
+        took.as_millis()
+    );
+    Row { what: "--pause-file", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_clusters_share_one_haproxy() {
+    two_clusters().await;
+}
+
+pub(crate) async fn two_clusters() -> Row {
+    let (mut west, mut east) = (Lab::new(2).await, Lab::new(2).await);
+    let (port, other) = (ports::free(), ports::free());
+    west.sim.apply(west.service("web", port, &json!({}))).unwrap();
+    east.sim.apply(east.service("web", other, &json!({}))).unwrap();
+    // The same namespace and name in both, and a port that the other one has.
+    east.sim.apply(east.service("late", port, &json!({}))).unwrap();
+    let path = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let (first, second) = (west.config.clone(), west.config.with_file_name("east.cfg"));
+    east.config.clone_from(&second);
+    east.master.clone_from(&west.master);
+    east.state_dir.clone_from(&west.state_dir);
+    east.arguments = ["--prefix", "east", "--before", &path(&first)].map(str::to_owned).to_vec();
+    west.once(&[]).await;
+    east.once(&[]).await;
+    west.after = vec![second];
+    west.start_haproxy().await;
+    west.start_program(&[]);
+    east.start_program(&[]);
+    for (lab, port) in [(&west, port), (&east, other)] {
+        lab.until("the port answers", async || get(port).is_ok() && lab.is_ready()).await;
+    }
+    let traffic = [port, other].map(Traffic::start);
+    // Each drains its own, and each reloads what both have.
+    west.sim.cordon(&node_name(0));
+    east.sim.cordon(&node_name(1));
+    let backends = [format!("nodegate_default_web_{port}"), format!("east_default_web_{other}")];
+    for (backend, out, stays) in [(&backends[0], 0, 1), (&backends[1], 1, 0)] {
+        west.until("it drains", async || west.is_draining(backend, &node_name(out)).await).await;
+        assert!(west.is_admin_ready(backend, &node_name(stays)).await, "{}\n{}", west.log(), east.log());
+    }
+    let more = [ports::free(), ports::free()];
+    for (lab, port) in [&west, &east].into_iter().zip(more) {
+        lab.sim.apply(lab.service("more", port, &json!({}))).unwrap();
+    }
+    for port in more {
+        west.until("the next Service answers", async || get(port).is_ok()).await;
+    }
+    for (backend, out) in [(&backends[0], 0), (&backends[1], 1)] {
+        west.until("it drains still", async || west.is_draining(backend, &node_name(out)).await).await;
+    }
+    assert!(!std::fs::read_to_string(&east.config).unwrap().contains("east_default_late"), "{}", east.log());
+    let mut good = 0;
+    for traffic in traffic {
+        let (answered, lost) = traffic.end();
+        assert_eq!(lost, Vec::<String>::new(), "{}\n{}", west.log(), east.log());
+        good += answered;
+    }
+    let result =
+        format!("each drains and publishes its own; {good} requests over the reloads of both, 0 lost");
+    Row { what: "two clusters (--prefix), one HAProxy", result }
+}
