@@ -61,7 +61,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let first_results = runner.eager_ready();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = app(&board, timeline, &liveness, runner, metrics);
-    app.set_probers(ProberSettings { balancers: settings.balancers, traffic });
+    app.set_probers(ProberSettings { balancers: settings.balancers, traffic, told: settings.told });
     watch_metrics.register(app.registry_mut(), board.clone(), timeline);
 
     let (startup, started) = watch::channel(Startup::Connecting);

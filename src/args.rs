@@ -108,6 +108,27 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
     pub(crate) balancers: Option<Networks>,
 
+    /// How many answers in a row make a load balancer take a server out: the largest `fall` of all that ask. A prober counts
+    /// as told after so many, once it has asked again
+    #[arg(long, env = "NODEGATE_TOLD_FALL", value_name = "COUNT")]
+    #[arg(default_value_t = FALL, value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) told_fall: u32,
+
+    /// How many make it bring a server back: the largest `rise`
+    #[arg(long, env = "NODEGATE_TOLD_RISE", value_name = "COUNT")]
+    #[arg(default_value_t = RISE, value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) told_rise: u32,
+
+    /// At which interval each load balancer asks: the longest of all. Told then takes (fall + 1) intervals, and nobody at a
+    /// balancer's address can hurry it; several balancers behind one address are each waited for. If not set, the agent
+    /// takes the longest mean of a minute within the last hour, for each prober by itself
+    #[arg(long, env = "NODEGATE_TOLD_INTERVAL", value_name = "DURATION", value_parser = duration(INTERVAL))]
+    pub(crate) told_interval: Option<Duration>,
+
+    /// How many probers must go on asking; with fewer it is not known whether all were told. If not set, one is enough
+    #[arg(long, env = "NODEGATE_TOLD_PROBERS", value_name = "COUNT", value_parser = number(1..=256_usize, PROBERS))]
+    pub(crate) told_probers: Option<usize>,
+
     /// The ports at which processes on this host, such as an ingress on the host's network, take the traffic of clients:
     /// nodegate wait --for released waits until no connection to them is left; up to 16
     #[arg(long, env = "NODEGATE_TRAFFIC_PORT", value_name = "LIST", default_value_t)]
@@ -262,8 +283,9 @@ pub(crate) struct StatusArgs {
 come: that every load balancer knows that the node is out of the pool, that besides no session is left on it, or that all \
 know that it is back. It goes between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. \
 It changes nothing.\n\n\
-A balancer counts as told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), and \
-has asked once more: who asks again has digested the answer before. All who go on asking are waited for, and those who fall \
+A balancer counts as told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), \
+has asked once more, since who asks again has digested the answer before, and all of that has taken as long as it takes at its \
+interval. All who go on asking are waited for, and those who fall \
 silent until they are gone, ten of their intervals and half a minute later.",
     after_long_help = "\
 WHAT CAN'T BE KNOWN
@@ -299,21 +321,22 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) addr: Option<String>,
 
-    /// How many answers in a row take a server out: the largest `fall` of all balancers
-    #[arg(long, value_name = "COUNT", default_value_t = FALL, value_parser = number(1..=1000_u32, TIMES))]
-    pub(crate) fall: u32,
+    /// How many answers in a row take a server out: the largest `fall` of all balancers. If not set, --told-fall of the agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) fall: Option<u32>,
 
-    /// How many bring it back: the largest `rise`
-    #[arg(long, value_name = "COUNT", default_value_t = RISE, value_parser = number(1..=1000_u32, TIMES))]
-    pub(crate) rise: u32,
+    /// How many bring it back: the largest `rise`. If not set, --told-rise of the agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
+    pub(crate) rise: Option<u32>,
 
-    /// How many probers must go on asking; with fewer it is not known whether all were told
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=256_usize, "takes a number from 1 to 256"))]
+    /// How many probers must go on asking; with fewer it is not known whether all were told. If not set, --told-probers of
+    /// the agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=256_usize, PROBERS))]
     pub(crate) probers: Option<usize>,
 
-    /// At which interval each balancer asks, if several share an address and don't name themselves
-    #[arg(long, value_name = "DURATION")]
-    #[arg(value_parser = duration(Duration::from_millis(1)..=Duration::from_hours(1)))]
+    /// At which interval each balancer asks, if several share an address and don't name themselves. If not set,
+    /// --told-interval of the agent
+    #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
     pub(crate) interval: Option<Duration>,
 
     /// How long to wait; if not set, 2 min, or as long as the slowest balancer needs
@@ -323,6 +346,9 @@ pub(crate) struct WaitArgs {
 }
 
 const TIMES: &str = "takes a number from 1 to 1000";
+const PROBERS: &str = "takes a number from 1 to 256";
+/// At which intervals load balancers may ask.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
 
 /// How `nodegate status` shows what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

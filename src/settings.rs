@@ -5,6 +5,7 @@ use crate::memory::StateFile;
 use crate::ports::PortSettings;
 use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
+use nodegate_readiness::probers::ToldSettings;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use nodegate_server::Networks;
 use nodegate_settings::Mistakes;
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) catalog: Catalog,
     pub(crate) default_checks: Vec<CheckId>,
     pub(crate) balancers: Networks,
+    pub(crate) told: ToldSettings,
     pub(crate) traffic_ports: Vec<u16>,
 }
 
@@ -64,6 +66,14 @@ impl Settings {
             default_checks,
             catalog,
             balancers: args.balancers.unwrap_or(Networks::EVERYBODY),
+            told: ToldSettings {
+                fall: args.told_fall,
+                rise: args.told_rise,
+                interval_ms: args
+                    .told_interval
+                    .map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX)),
+                probers: args.told_probers,
+            },
             traffic_ports: args.traffic_port.0,
         }
     }

@@ -1,7 +1,7 @@
 //! The command line: every setting of `kubectl nodegate`, each declared once.
 
 use clap::{Parser, Subcommand};
-use nodegate_readiness::probers::{Demands, FALL, Goal, RISE};
+use nodegate_readiness::probers::{Demands, Goal};
 use nodegate_settings::{HTTP_PORT, Mistakes, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -214,13 +214,13 @@ pub(crate) struct WaitArgs {
     #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
     pub(crate) goal: Goal,
 
-    /// How many answers in a row make a balancer take a node out
-    #[arg(long, value_name = "N", default_value_t = FALL, value_parser = number(1..=100_u32, "takes 1 to 100"))]
-    pub(crate) fall: u32,
+    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) fall: Option<u32>,
 
-    /// How many answers in a row make it take a node back
-    #[arg(long, value_name = "N", default_value_t = RISE, value_parser = number(1..=100_u32, "takes 1 to 100"))]
-    pub(crate) rise: u32,
+    /// How many answers in a row make it take a node back; if not set, --told-rise of the agent
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
     pub(crate) patience: PatienceArgs,
@@ -243,9 +243,9 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
     pub(crate) min_ready: usize,
 
-    /// How many answers in a row make a balancer take a node out
-    #[arg(long, value_name = "N", default_value_t = FALL, value_parser = number(1..=100_u32, "takes 1 to 100"))]
-    pub(crate) fall: u32,
+    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) fall: Option<u32>,
 
     #[command(flatten)]
     pub(crate) patience: PatienceArgs,
@@ -263,9 +263,9 @@ pub(crate) struct UncordonArgs {
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// How many answers in a row make a balancer take a node back
-    #[arg(long, value_name = "N", default_value_t = RISE, value_parser = number(1..=100_u32, "takes 1 to 100"))]
-    pub(crate) rise: u32,
+    /// How many answers in a row make a balancer take a node back; if not set, --told-rise of the agent
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
     pub(crate) patience: PatienceArgs,
@@ -274,8 +274,8 @@ pub(crate) struct UncordonArgs {
 }
 
 impl PatienceArgs {
-    /// With how many answers in a row count; what is not asked for stays as it is.
-    pub(crate) fn demands(&self, fall: u32, rise: u32) -> Demands {
+    /// With how many answers in a row count; what is not asked for is as the agent has it.
+    pub(crate) fn demands(&self, fall: Option<u32>, rise: Option<u32>) -> Demands {
         Demands { fall, rise, probers: self.probers, interval: self.interval }
     }
 }

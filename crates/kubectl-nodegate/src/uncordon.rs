@@ -4,7 +4,7 @@ use crate::agents::Agents;
 use crate::args::UncordonArgs;
 use crate::console::Console;
 use crate::wait::{Steps, Wait, existing, until_seen};
-use nodegate_readiness::probers::{FALL, Goal};
+use nodegate_readiness::probers::Goal;
 
 /// Brings the nodes back, then waits for all of them; gives the exit code.
 pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, String> {
@@ -21,7 +21,7 @@ pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, Stri
         }
     }
     until_seen().await;
-    let demands = args.patience.demands(FALL, args.rise);
+    let demands = args.patience.demands(None, args.rise);
     let wait = Wait { agents, console: &console, goal: Goal::Ready, demands, timeout: args.patience.timeout };
     Ok(wait.for_all(&nodes).await)
 }

@@ -14,12 +14,13 @@ pub(crate) enum Route {
     Ready,
     Metrics,
     Status,
+    Drain,
     Page,
     Other,
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Health,
         Self::NodeCheck,
         Self::NodeName,
@@ -28,6 +29,7 @@ impl Route {
         Self::Ready,
         Self::Metrics,
         Self::Status,
+        Self::Drain,
         Self::Page,
         Self::Other,
     ];
@@ -44,6 +46,7 @@ impl Route {
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
             "/status.json" => Self::Status,
+            "/drain.json" => Self::Drain,
             _ if path.starts_with(SERVICES_PREFIX) => Self::Services,
             _ => Self::Other,
         }
@@ -70,6 +73,7 @@ impl Route {
             Self::Ready => "/readyz",
             Self::Metrics => "/metrics",
             Self::Status => "/status.json",
+            Self::Drain => "/drain.json",
             Self::Page => "/",
             Self::Other => "other",
         }

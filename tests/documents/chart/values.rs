@@ -61,6 +61,7 @@ fn samples() -> Value {
         "check": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
         "conditions": ["DiskPressure", "Mine=False"], "balancers": ["10.0.0.5"], "trafficPort": [80, 443],
+        "toldFall": 5, "toldRise": 4, "toldInterval": "2s", "toldProbers": 2,
         "log": "debug", "logFormat": "json",
     })
 }

@@ -11,7 +11,7 @@ use crate::cluster::Node;
 use crate::console::Console;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
-use nodegate_readiness::probers::{Ended, RISE};
+use nodegate_readiness::probers::Ended;
 use std::cell::Cell;
 use stopped::Stopped;
 
@@ -86,7 +86,7 @@ impl Drain<'_> {
         self.cordon().await?;
         until_seen().await;
         let DrainArgs { goal, fall, ref patience, .. } = *self.args;
-        let demands = patience.demands(fall, RISE);
+        let demands = patience.demands(fall, None);
         let (agents, console) = (self.agents, self.console);
         let wait = Wait { agents, console, goal, demands, timeout: patience.timeout };
         match wait.for_one(self.node, &self.steps).await {

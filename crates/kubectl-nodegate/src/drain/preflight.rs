@@ -5,7 +5,7 @@ use crate::agents::{Agents, Answer};
 use crate::args::DrainArgs;
 use crate::cluster::Node;
 use crate::fleet;
-use nodegate_readiness::probers::{Goal, RISE, Told, Turn, told};
+use nodegate_readiness::probers::{Goal, Told, Turn, told};
 
 /// Refuses what can't end well; gives what a person should know beforehand.
 pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &Node) -> Result<Vec<String>, Stopped> {
@@ -28,7 +28,7 @@ pub(super) async fn check(agents: &Agents, args: &DrainArgs, node: &Node) -> Res
 /// Waiting for what can never be known would leave a node cordoned for nothing.
 fn can_be_known(answer: &Answer, args: &DrainArgs) -> Result<(), Stopped> {
     let status = &answer.status;
-    let demands = args.patience.demands(args.fall, RISE);
+    let demands = args.patience.demands(args.fall, None);
     if let Told::Unknown(unknown) = told(status, Turn::of(status.verdict), &demands)
         && !unknown.may_pass()
     {

@@ -3,7 +3,7 @@
 use super::AGENT_CHECK;
 use super::asked::Standing;
 use super::record::{ProberRecord, millis};
-use super::told::{Demands, Told, Turn, WaitingFor, told};
+use super::told::{Demands, Told, ToldSettings, Turn, WaitingFor, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,8 +11,7 @@ use std::time::Duration;
 /// A count of connections that is older says nothing: whoever counts is stuck.
 const COUNTED_WITHIN_MS: u64 = 10_000;
 
-/// How far a drain has come, by the agent's own numbers ([`FALL`](super::FALL), [`RISE`](super::RISE), no `--probers`, no
-/// `--interval`). `null` is for what is not known. Ages are in milliseconds.
+/// How far a drain has come, by the agent's own settings. `null` is for what is not known. Ages are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainStatus {
     /// Whether every regular prober has been told that the node is out.
@@ -32,6 +31,9 @@ pub struct DrainStatus {
     /// Why `released` is not known, though `told` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_not_known: Option<String>,
+    /// The settings that this was judged by.
+    #[serde(default)]
+    pub settings: ToldSettings,
     /// For how long all questions have been seen: since the agent began to listen, or since more asked than it can remember.
     pub listening_ms: u64,
     /// How many times somebody asked who could not be remembered.
@@ -72,8 +74,15 @@ impl Traffic {
 
 impl DrainStatus {
     /// What is seen before it is judged.
-    pub fn unjudged(since: Duration, listening: Duration, overflows: u64, traffic: Option<Traffic>) -> Self {
+    pub fn unjudged(
+        since: Duration,
+        listening: Duration,
+        overflows: u64,
+        traffic: Option<Traffic>,
+        settings: ToldSettings,
+    ) -> Self {
         Self {
+            settings,
             since_ms: millis(since),
             listening_ms: millis(listening),
             overflows,
@@ -98,15 +107,15 @@ impl Status {
     #[must_use]
     pub fn judged(mut self) -> Self {
         self.note_switched_off();
-        let demands = Demands::default();
-        let since_ms = self.drain.as_ref().map_or(0, |drain| drain.since_ms);
+        let (since_ms, settings) =
+            self.drain.as_ref().map(|drain| (drain.since_ms, drain.settings)).unwrap_or_default();
         let turn = Turn::of(self.verdict);
         let known = self.verdict.is_some() && !self.cache.stale;
         for prober in &mut self.probers {
             prober.told =
-                (known && prober.is_waited_for()).then(|| prober.has_been_told(turn, since_ms, &demands));
+                (known && prober.is_waited_for()).then(|| prober.has_been_told(turn, since_ms, &settings));
         }
-        let [out, ready] = [Turn::Out, Turn::Ready].map(|turn| told(&self, turn, &demands));
+        let [out, ready] = [Turn::Out, Turn::Ready].map(|turn| told(&self, turn, &Demands::default()));
         let free = is_free(&self);
         let Some(drain) = &mut self.drain else { return self };
         drain.told = out.is_yes();

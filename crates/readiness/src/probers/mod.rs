@@ -7,16 +7,22 @@
 
 mod asked;
 mod drain_status;
+mod drain_summary;
+mod handover;
+mod pace;
 mod record;
 mod server_state;
 mod told;
 mod waiting;
 
-pub use asked::{Asked, Given, Standing};
+pub use asked::{Asked, Given, Habit, Standing};
 pub use drain_status::{DrainStatus, Traffic};
+pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
+pub use handover::{Handover, NoHandover};
+pub use pace::Pace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
-pub use told::{Demands, Told, Turn, Unknown, WaitingFor, told};
+pub use told::{Demands, Told, ToldSettings, Turn, Unknown, WaitingFor, told};
 pub use waiting::{Ended, Goal, Progress, Waiting};
 
 use std::time::Duration;
@@ -26,6 +32,13 @@ pub const MOST_BETWEEN: Duration = Duration::from_secs(90);
 
 /// How often somebody must have asked, at intervals of no more than [`MOST_BETWEEN`], to count as one that goes on asking.
 pub const REGULAR_AFTER: u32 = 3;
+/// The least time between the first and the last of these questions: three requests of a script within a second are no habit.
+pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
+
+/// For how long an agent has to listen until it can know its probers.
+pub const LISTENS_FOR: Duration = MOST_BETWEEN;
+/// And at most, if some of them have not yet shown whether they go on asking.
+pub const LISTENS_AT_MOST: Duration = Duration::from_mins(3);
 
 /// What an agent-check asks, which has no path; behind it may stand what its `agent-send` says.
 pub const AGENT_CHECK: &str = "agent-check";

@@ -1,7 +1,7 @@
 //! A prober as `/status.json` has it.
 
 use super::asked::{Asked, Standing, takes_out};
-use super::{Demands, MOST_BETWEEN, Turn};
+use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, ToldSettings, Turn};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,12 @@ pub struct ProberRecord {
     /// The running mean of the time between its questions; absent until it has asked twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
+    /// The interval that counts for told: the longest mean of a minute within the last hour; absent until it has asked twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_interval_ms: Option<u64>,
+    /// Since when it has been one that goes on asking; absent if it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regular_ms: Option<u64>,
     /// The HTTP status that it last got; absent for an agent-check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
@@ -41,6 +47,12 @@ pub struct ProberRecord {
     pub in_a_row: u32,
     /// When the first of these was given.
     pub in_a_row_ms: u64,
+    /// The time from which these are measured: the question before them. Absent from agents that count answers alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_ms: Option<u64>,
+    /// The interval that counts for them: that of when they began; absent if it was not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_interval_ms: Option<u64>,
     /// Whether it has had the present verdict so often, by the agent's own numbers, that it must have acted on it; absent for
     /// one that is not waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,10 +87,14 @@ impl ProberRecord {
             first_ms: millis(now.since(asked.first)),
             last_ms: millis(now.since(asked.last)),
             interval_ms: asked.interval.map(millis),
+            longest_interval_ms: asked.longest_interval(now).map(millis),
+            regular_ms: asked.regular_since().map(|since| millis(now.since(since))),
             code: asked.given.code,
             verdict: asked.given.verdict,
             in_a_row: asked.in_a_row,
             in_a_row_ms: millis(now.since(asked.in_a_row_since)),
+            row_ms: Some(millis(now.since(asked.row_from))),
+            row_interval_ms: asked.row_interval.map(millis),
             told: None,
         }
     }
@@ -97,21 +113,42 @@ impl ProberRecord {
     }
 
     /// Whether it has been told of a turn of the node that was `since_ms` ago: it has had that verdict so many times in a row
-    /// since then, and has asked once more.
-    pub(super) fn has_been_told(&self, turn: Turn, since_ms: u64, demands: &Demands) -> bool {
+    /// since then, has asked once more, and all of that has taken as long as it takes at its pace.
+    pub(super) fn has_been_told(&self, turn: Turn, since_ms: u64, settings: &ToldSettings) -> bool {
         takes_out(self.verdict) == (turn == Turn::Out)
             && self.in_a_row_ms <= since_ms
-            && self.in_a_row > demands.times(turn)
+            && self.in_a_row > settings.times(turn)
+            && self.row().is_none_or(|row| row >= self.row_needs(turn, settings))
+    }
+
+    /// Returns how long the row of equal answers is, in milliseconds.
+    pub(super) fn row(&self) -> Option<u64> {
+        Some(self.row_ms?.saturating_sub(self.last_ms))
+    }
+
+    /// Returns how long it must be, in milliseconds.
+    ///
+    /// By itself a prober asks for the (n + 1)-th time n + 1 intervals after the question before the row. Half an interval
+    /// less is enough: its own interval may vary by a tenth without costing it another question, and the n-th answer, with which
+    /// it acts, has been given n intervals after that question, half an interval earlier, whoever else has asked meanwhile.
+    ///
+    /// A row with nothing before it has one interval less.
+    pub(super) fn row_needs(&self, turn: Turn, settings: &ToldSettings) -> u64 {
+        let seen = self.row_interval_ms.or(self.longest_interval_ms).or(self.interval_ms);
+        let interval = settings.interval_ms.or(seen).unwrap_or_default();
+        let times = u64::from(settings.times(turn)) * 2;
+        let halves = if self.row_interval_ms.is_some() { times + 1 } else { times.saturating_sub(1) };
+        interval.saturating_mul(halves) / 2
     }
 
     /// Whether it asked for the first time while nobody could tell a balancer from a stranger, and may yet turn out to be one.
     pub(super) fn is_undecided(&self, listening_ms: u64) -> bool {
         let listened_for = listening_ms.saturating_sub(self.first_ms);
-        let at_most = millis(MOST_BETWEEN);
         self.standing == Standing::Occasional
             && self.drainable
-            && listened_for <= at_most
-            && self.last_ms <= at_most
+            && listening_ms < millis(LISTENS_AT_MOST)
+            && listened_for <= millis(LISTENS_FOR)
+            && self.last_ms <= millis(MOST_BETWEEN)
     }
 }
 

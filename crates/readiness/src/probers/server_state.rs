@@ -62,6 +62,11 @@ impl<'a> ServerState<'a> {
         }
         Some(Self { node: node?, server: server?, state, sessions })
     }
+
+    /// Returns one with these names alone; `None` if HAProxy would allow no such names.
+    pub fn named(node: &'a str, server: &'a str) -> Option<Self> {
+        Some(Self { node: name(node)?, server: name(server)?, state: None, sessions: None })
+    }
 }
 
 /// What HAProxy allows in names.

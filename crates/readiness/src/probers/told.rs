@@ -2,7 +2,7 @@
 
 use super::asked::{Standing, takes_out};
 use super::record::{ProberRecord, millis};
-use super::{FALL, MOST_BETWEEN, RISE};
+use super::{FALL, LISTENS_FOR, RISE};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;
@@ -26,31 +26,61 @@ impl Turn {
     }
 }
 
-/// What must have happened for a prober to count as told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demands {
+/// What must have happened for a prober to count as told, by the agent's settings `--told-fall`, `--told-rise`,
+/// `--told-interval` and `--told-probers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToldSettings {
     /// How many answers in a row take a node out.
     pub fall: u32,
     /// How many bring it back.
     pub rise: u32,
-    /// How many regular probers there must be.
+    /// The interval at which each balancer asks; `null` if that is what the agent sees. Several behind one address look like
+    /// one that asks more often.
+    #[serde(default)]
+    pub interval_ms: Option<u64>,
+    /// How many regular probers there must be; `null` if one is enough.
+    #[serde(default)]
     pub probers: Option<usize>,
-    /// At which interval each balancer asks: several behind one address look like one that asks more often.
-    pub interval: Option<Duration>,
 }
 
-impl Default for Demands {
+impl Default for ToldSettings {
     fn default() -> Self {
-        Self { fall: FALL, rise: RISE, probers: None, interval: None }
+        Self { fall: FALL, rise: RISE, interval_ms: None, probers: None }
     }
 }
 
-impl Demands {
+impl ToldSettings {
     /// How many answers in a row count as heard.
     pub fn times(&self, turn: Turn) -> u32 {
         match turn {
             Turn::Out => self.fall,
             Turn::Ready => self.rise,
+        }
+    }
+}
+
+/// What is demanded otherwise than by the agent's own settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demands {
+    /// Instead of `--told-fall`.
+    pub fall: Option<u32>,
+    /// Instead of `--told-rise`.
+    pub rise: Option<u32>,
+    /// Instead of `--told-probers`.
+    pub probers: Option<usize>,
+    /// Instead of `--told-interval`.
+    pub interval: Option<Duration>,
+}
+
+impl Demands {
+    /// Returns the settings that count, where the agent has these.
+    #[must_use]
+    pub fn over(&self, agents: ToldSettings) -> ToldSettings {
+        ToldSettings {
+            fall: self.fall.unwrap_or(agents.fall),
+            rise: self.rise.unwrap_or(agents.rise),
+            interval_ms: self.interval.map(millis).or(agents.interval_ms),
+            probers: self.probers.or(agents.probers),
         }
     }
 }
@@ -115,7 +145,7 @@ impl Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = Age(MOST_BETWEEN.as_millis());
+        let of = Age(LISTENS_FOR.as_millis());
         match self {
             Self::OlderAgent => f.write_str("the agent is of a version that does not say who asks it"),
             Self::Misconfigured => f.write_str("the agent has no verdict: it does not know its node"),
@@ -168,20 +198,23 @@ pub fn told(status: &Status, turn: Turn, demands: &Demands) -> Told {
     if status.verdict.map(takes_out) != Some(turn == Turn::Out) {
         return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
     }
-    if let Some(unknown) = probers_not_known(status, demands) {
+    let drain = status.drain.as_ref();
+    let settings = demands.over(drain.map(|drain| drain.settings).unwrap_or_default());
+    if let Some(unknown) = probers_not_known(status, &settings) {
         return Told::Unknown(unknown);
     }
-    let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
+    let since_ms = drain.map_or(0, |drain| drain.since_ms);
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
     let waiting_for: Vec<_> = probers
         .clone()
-        .filter(|prober| !prober.has_been_told(turn, since_ms, demands))
-        .map(|prober| WaitingFor::new(prober, turn, since_ms, demands))
+        .filter(|prober| !prober.has_been_told(turn, since_ms, &settings))
+        .map(|prober| WaitingFor::new(prober, turn, since_ms, &settings))
         .collect();
-    let after = demands.interval.map(|interval| millis(interval.saturating_mul(demands.times(turn) + 1)));
+    let questions = u64::from(settings.times(turn)).saturating_add(1);
+    let after = settings.interval_ms.map(|interval| interval.saturating_mul(questions));
     let why = after.filter(|after| since_ms < *after).map(|after| {
         let (ago, after) = (Age(since_ms.into()), Age(after.into()));
-        format!("the node turned {ago} ago: at --interval, balancers behind one address need {after}")
+        format!("the node turned {ago} ago: at the interval that is set, balancers behind one address need {after}")
     });
     if why.is_none() && waiting_for.is_empty() {
         return Told::Yes { probers: probers.count() };
@@ -199,9 +232,9 @@ fn verdict_not_known(status: &Status) -> Option<Unknown> {
 }
 
 /// Whether it can't be known who asks.
-fn probers_not_known(status: &Status, demands: &Demands) -> Option<Unknown> {
+fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown> {
     let drain = status.drain.as_ref()?;
-    if drain.listening_ms < millis(MOST_BETWEEN) {
+    if drain.listening_ms < millis(LISTENS_FOR) {
         return Some(Unknown::Listening { for_ms: drain.listening_ms, overflown: drain.overflows > 0 });
     }
     let undecided: Vec<_> = status
@@ -214,7 +247,7 @@ fn probers_not_known(status: &Status, demands: &Demands) -> Option<Unknown> {
         return Some(Unknown::Undecided(undecided));
     }
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
-    match demands.probers {
+    match settings.probers {
         Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
         _ => (probers == 0).then_some(Unknown::Nobody),
     }
@@ -240,16 +273,22 @@ pub struct WaitingFor {
 }
 
 impl WaitingFor {
-    fn new(prober: &ProberRecord, turn: Turn, since_ms: u64, demands: &Demands) -> Self {
+    fn new(prober: &ProberRecord, turn: Turn, since_ms: u64, settings: &ToldSettings) -> Self {
         let heard = takes_out(prober.verdict) == (turn == Turn::Out) && prober.in_a_row_ms <= since_ms;
         let had = if heard { prober.in_a_row } else { 0 };
-        let times = demands.times(turn).saturating_add(1);
+        let times = settings.times(turn).saturating_add(1);
         let lately = match (prober.standing, prober.interval_ms) {
             (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
             (_, Some(interval)) => format!(", asks every {}", Age(interval.into())),
             _ => String::new(),
         };
-        let why = format!("told {had} of {times} times{lately}");
+        let why = match prober.row() {
+            Some(row) if had >= times => {
+                let (row, needs) = (Age(row.into()), Age(prober.row_needs(turn, settings).into()));
+                format!("told {had} times within {row}, which takes it {needs} by itself{lately}")
+            }
+            _ => format!("told {had} of {times} times{lately}"),
+        };
         Self { prober: prober.who(), question: prober.question.clone(), why }
     }
 }

@@ -4,7 +4,7 @@
 use super::asked::Standing;
 use super::drain_status::is_free;
 use super::record::ProberRecord;
-use super::told::{Demands, Told, Turn, Unknown, WaitingFor, told};
+use super::told::{Demands, Told, ToldSettings, Turn, Unknown, WaitingFor, told};
 use crate::age::Age;
 use crate::status::Status;
 use std::collections::BTreeMap;
@@ -84,6 +84,8 @@ pub struct Progress {
 pub struct Waiting {
     goal: Goal,
     demands: Demands,
+    /// The agent's settings, as far as nothing else is demanded.
+    settings: ToldSettings,
     timeout: Option<Duration>,
     /// The longest interval at which somebody who is waited for has asked.
     longest: Duration,
@@ -140,6 +142,7 @@ impl Waiting {
         Self {
             goal,
             demands,
+            settings: demands.over(ToldSettings::default()),
             timeout,
             longest: Duration::ZERO,
             heard: false,
@@ -152,8 +155,8 @@ impl Waiting {
 
     /// How long it waits.
     pub fn timeout(&self) -> Duration {
-        let longest = self.longest.max(self.demands.interval.unwrap_or_default());
-        let needed = longest.saturating_mul(self.demands.times(self.goal.turn()).saturating_add(2));
+        let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
+        let needed = longest.saturating_mul(self.settings.times(self.goal.turn()).saturating_add(2));
         self.timeout.unwrap_or(needed.max(AT_LEAST))
     }
 
@@ -163,6 +166,8 @@ impl Waiting {
         let stands = match said {
             Ok(status) => {
                 self.heard = true;
+                self.settings =
+                    self.demands.over(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
                 self.note_intervals(status);
                 let stands = self.look(status);
                 self.report_probers(status, &stands, &mut lines);
@@ -184,7 +189,9 @@ impl Waiting {
 
     fn note_intervals(&mut self, status: &Status) {
         let waited_for = status.probers.iter().filter(|prober| prober.is_waited_for());
-        let longest = waited_for.filter_map(|prober| prober.interval_ms).max().unwrap_or_default();
+        let longest =
+            waited_for.filter_map(|prober| prober.longest_interval_ms.max(prober.interval_ms)).max();
+        let longest = longest.unwrap_or_default();
         self.longest = self.longest.max(Duration::from_millis(longest));
     }
 
@@ -215,7 +222,7 @@ impl Waiting {
             return;
         }
         for prober in &status.probers {
-            let told = prober.has_been_told(self.goal.turn(), since_ms, &self.demands);
+            let told = prober.has_been_told(self.goal.turn(), since_ms, &self.settings);
             let now = match prober.standing {
                 Standing::Occasional => continue,
                 _ if !prober.drainable => Reported::NotDrainable,

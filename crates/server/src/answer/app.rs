@@ -1,7 +1,9 @@
 //! What the server answers from.
 
+use super::drain_json::DrainJson;
 use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};
+use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
@@ -65,6 +67,7 @@ pub struct App {
     pub(super) registries: Registries,
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
+    pub(super) drain_json: DrainJson,
     closing: AtomicBool,
 }
 
@@ -93,6 +96,7 @@ impl App {
             registries,
             waiting: Semaphore::new(MAX_WAITING),
             probers,
+            drain_json: DrainJson::default(),
             closing: AtomicBool::new(false),
         }
     }
@@ -111,6 +115,11 @@ impl App {
     /// Returns the 16 hexadecimal digits that tell this process from the agents before and after it.
     pub fn start_id(&self) -> &str {
         &self.start_id
+    }
+
+    /// Takes over the probers of the agent before this one; says how many they are. Called before anything is served.
+    pub fn take_over_probers(&self, handover: Handover) -> usize {
+        self.probers.take_over(handover, &self.board, self.now())
     }
 
     /// The moment now.

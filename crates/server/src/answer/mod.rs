@@ -3,6 +3,7 @@
 mod agent_check;
 mod app;
 mod asker;
+mod drain_json;
 mod health;
 mod respond;
 mod response_head;

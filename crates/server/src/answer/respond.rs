@@ -29,10 +29,10 @@ pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = An
 
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
-const NOT_FOUND: &str =
-    "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json or /\n";
+const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json or /\n";
 /// The same on a port whose [`Route::tells_everything`] routes are elsewhere.
-const NOT_FOUND_HERE: &str = "not found; try /health, /nodecheck, /nodename, /livez or /readyz\n";
+const NOT_FOUND_HERE: &str =
+    "not found; try /health, /nodecheck, /nodename, /livez, /readyz or /drain.json\n";
 
 impl App {
     /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
@@ -97,6 +97,7 @@ impl App {
             Route::Ready => self.ready(head),
             Route::Metrics => self.metrics(head, exposition),
             Route::Status => self.status_json(head, query, now),
+            Route::Drain => self.drain_json(head, now),
             Route::Page => self.page(head, query, now),
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),

@@ -5,32 +5,48 @@ use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{ProberRecord, Standing};
 use nodegate_readiness::status::Status;
 use prometheus_client::encoding::DescriptorEncoder;
+use std::cmp::Reverse;
 use std::time::Duration;
 
+/// How many probers have series if nobody says who the balancers are.
+const STRANGERS: usize = 32;
+
 impl StateCollector {
-    /// Of probers that go on asking, or did within the hour: whoever asks now and then would be a series each.
+    /// Of `--balancers` that go on asking, or did within the hour. If nobody is named, of those that have gone on asking for
+    /// longest, while they do: strangers must not fill the metrics' database.
     pub(super) fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let (records, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         let overflows = drain.overflows;
         let status = Status::read(&self.board, self.version, now).with_probers(records, drain);
-        let regular = || status.probers.iter().filter(|prober| prober.standing != Standing::Occasional);
+        let shown = shown(&status.probers, self.probers.balancers_are_named());
 
         let help = "Probers that go on asking, and whose answer a drain changes.";
         gauge(encoder, "probers", help)?
             .encode_gauge(&u64::try_from(status.told_of().1).unwrap_or(u64::MAX))?;
-        let help = "Time since a prober that goes on asking, or did within the hour, last asked.";
+        let help = "Time since a prober that goes on asking last asked; those of --balancers for an hour after they are gone.";
         let mut family = seconds(encoder, "prober_age", help)?;
-        for prober in regular() {
+        for prober in &shown {
             let (who, age) = (prober.who(), Duration::from_millis(prober.last_ms).as_secs_f64());
             family.encode_family(&labels(&who, prober))?.encode_gauge(&age)?;
         }
         let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; only who goes on asking.";
         let mut family = gauge(encoder, "prober_told", help)?;
-        for (prober, told) in regular().filter_map(|prober| Some((prober, prober.told?))) {
+        for (prober, told) in shown.iter().filter_map(|prober| Some((prober, prober.told?))) {
             family.encode_family(&labels(&prober.who(), prober))?.encode_gauge(&u64::from(told))?;
         }
         counter(encoder, "prober_overflows", "Questions of probers that could not be remembered.", overflows)
     }
+}
+
+/// Returns the probers that have series, at most [`STRANGERS`] if no balancers are named.
+fn shown(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
+    let mut shown: Vec<_> = probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
+    if !named {
+        shown.retain(|prober| prober.standing != Standing::Gone);
+        shown.sort_by_key(|prober| (!prober.drainable, Reverse(prober.regular_ms)));
+        shown.truncate(STRANGERS);
+    }
+    shown
 }
 
 fn labels<'a>(who: &'a str, prober: &'a ProberRecord) -> [(&'static str, &'a str); 2] {

@@ -1,31 +1,38 @@
 //! Who asks, and what each was told: noted with each answer that has a verdict.
 //!
 //! Someone who asks again is found in a table of fixed size by a number made of who it is and what it asks; that and a
-//! few stores are all that an answer costs. Only who is new takes a lock ([`names::Names`]), and is understood then.
+//! few stores behind a lock of its own are all that an answer costs. Only who is new takes the lock of all
+//! ([`names::Names`]), and is understood then.
 
 mod names;
+mod places;
 mod question;
 mod slot;
+mod takeover;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, Question};
 
 use self::names::{Name, Names};
-use self::slot::Slot;
+use self::places::Rules;
+use self::slot::{Report, Slot};
 use crate::networks::Networks;
 use nodegate_readiness::probers::{
-    Asked, DrainStatus, Given, HaproxyReport, ProberRecord, ServerState, Standing, Traffic,
+    Asked, DrainStatus, Given, HaproxyReport, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
 };
 use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
 use std::array;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// As many probers are remembered. A handful is usual.
+/// As many probers are remembered whose answer a drain changes. A handful is usual.
 const PLACES: usize = 256;
+/// And as many whose answer none changes, who are only shown.
+const ASIDE: usize = 64;
 
 /// For how long one that went on asking is shown after its last question: whoever looks for a balancer that has gone may
 /// look an hour later.
@@ -33,13 +40,19 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 /// And one that did not.
 const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 
+/// What happened before the start of this agent is dated, too: the agent before it saw it. So all dates here are by a clock that
+/// was set a day ahead.
+const HEAD_START: Duration = Duration::from_hours(24);
+
 /// Who asks what.
 pub(crate) struct Probers {
-    slots: [Slot; PLACES],
+    slots: [Slot; PLACES + ASIDE],
     hasher: RandomState,
     names: Mutex<Names>,
     overflows: AtomicU64,
     overflown: AtomicMoment,
+    /// Since when the agent before this one has listened, if its probers have been taken over.
+    listening_since: OnceLock<Moment>,
     settings: OnceLock<ProberSettings>,
 }
 
@@ -50,6 +63,8 @@ pub struct ProberSettings {
     pub balancers: Networks,
     /// Counts the connections of clients, if anybody does.
     pub traffic: Option<Arc<dyn CountTraffic>>,
+    /// What must have happened for a prober to count as told.
+    pub told: ToldSettings,
 }
 
 /// Knows how many connections clients have to this host's own sockets.
@@ -63,9 +78,10 @@ impl Default for Probers {
         Self {
             slots: array::from_fn(|_| Slot::default()),
             hasher: RandomState::new(),
-            names: Mutex::new(Names::new(PLACES)),
+            names: Mutex::new(Names::new(PLACES + ASIDE)),
             overflows: AtomicU64::new(0),
             overflown: AtomicMoment::default(),
+            listening_since: OnceLock::new(),
             settings: OnceLock::new(),
         }
     }
@@ -82,24 +98,20 @@ impl Probers {
         if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
             return;
         }
+        let (turned, now) = (date(board.turned()), date(now));
         let state = question.server_state.and_then(ServerState::parse);
+        let report = state.map(|state| Report { state: state.state, sessions: state.sessions });
         let key = self.key(question, state);
-        let Some((slot, before)) = self.find(key).or_else(|| self.enter(key, question, state, board, now))
-        else {
-            return;
-        };
-        let asked = match before.filter(|before| !is_forgotten(before, now)) {
-            Some(before) => before.again(given, board.turned(), now),
-            None => Asked::first(given, now),
-        };
-        slot.store(&asked);
-        if let Some(state) = state {
-            slot.report(state.state, state.sessions);
+        let note = |slot: &Slot| slot.note(key, given, report, turned, now, |asked| is_forgotten(asked, now));
+        if !self.find(key).is_some_and(note)
+            && let Some(slot) = self.enter(key, question, state, board, now)
+        {
+            // Should the place be taken again already, it was an overflow, which has been counted.
+            note(slot);
         }
-        slot.give(key);
     }
 
-    /// Never zero, which is nobody's.
+    /// Never zero, which is nobody's; nor even.
     fn key(&self, question: &Question<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         question.write_to(&mut hasher);
@@ -113,10 +125,9 @@ impl Probers {
     }
 
     /// Most are where their key says. One that took over the place of another is anywhere.
-    fn find(&self, key: u64) -> Option<(&Slot, Option<Asked>)> {
-        let (before, from) = self.slots.split_at(home(key));
-        let slot = from.iter().chain(before).find(|slot| slot.key() == key)?;
-        Some((slot, slot.asked()))
+    fn find(&self, key: u64) -> Option<&Slot> {
+        let (before, from) = self.slots.split_at(home(key, &(0..PLACES)));
+        from.iter().chain(before).find(|slot| slot.key() == key)
     }
 
     /// Finds a place for somebody new; or for somebody who asks the same in other words, and keeps his.
@@ -128,23 +139,40 @@ impl Probers {
         state: Option<ServerState<'_>>,
         board: &Board,
         now: Moment,
-    ) -> Option<(&Slot, Option<Asked>)> {
+    ) -> Option<&Slot> {
         let name = Name::new(question.peer.to_canonical(), question.asks.understand(board), state);
         let mut names = self.names();
         if let Some(known) = names.find(&name) {
             let slot = self.slots.get(known)?;
-            return Some((slot, slot.asked()));
+            slot.rename(key);
+            return Some(slot);
         }
+        let slot = self.place(&mut names, name, key, now)?;
+        slot.give(key, None);
+        Some(slot)
+    }
+
+    /// Finds a place, and puts the name there. Who is only shown takes none of those who count.
+    fn place(&self, names: &mut Names, name: Name, key: u64, now: Moment) -> Option<&Slot> {
+        let among = if name.drainable { 0..PLACES } else { PLACES..PLACES + ASIDE };
+        let home = home(key, &among);
         let standings = |place: usize| self.slots.get(place).and_then(Slot::asked);
-        let place = names.place_for(&name, home(key), now, standings);
-        if place.as_ref().is_none_or(|place| place.pushes_out_who_may_be_a_balancer) {
+        let place = names.place_for(&name, among, home, self.rules(), now, standings);
+        if name.drainable && place.as_ref().is_none_or(|place| place.pushes_out_who_may_be_a_balancer) {
             self.overflow(now);
         }
         let index = place?.index;
         names.put(index, name);
-        let slot = self.slots.get(index)?;
-        slot.report(None, None);
-        Some((slot, None))
+        self.slots.get(index)
+    }
+
+    fn rules(&self) -> Rules {
+        if self.balancers_are_named() { Rules::BALANCERS } else { Rules::STRANGERS }
+    }
+
+    /// Whether `--balancers` says whose questions count.
+    pub(crate) fn balancers_are_named(&self) -> bool {
+        self.settings.get().is_some_and(|settings| !settings.balancers.is_everybody())
     }
 
     fn overflow(&self, now: Moment) {
@@ -158,18 +186,20 @@ impl Probers {
 
     /// All that are remembered, by address and question.
     pub(crate) fn records(&self, now: Moment) -> Vec<ProberRecord> {
+        let now = date(now);
         let names = self.names();
         let mut records: Vec<_> = names
             .all()
             .filter_map(|(index, name)| {
-                let slot = self.slots.get(index)?;
-                let asked = slot.asked().filter(|asked| !is_forgotten(asked, now))?;
+                let (asked, report) = self.slots.get(index)?.reported()?;
+                let asked = Some(asked).filter(|asked| !is_forgotten(asked, now))?;
                 let text = name.text.clone();
                 let mut record = ProberRecord::new(name.address, text, name.drainable, &asked, now);
-                record.haproxy = name.haproxy.as_ref().map(|(node, server)| {
-                    let (state, sessions) = slot.reported();
-                    let (node, server) = (node.clone(), server.clone());
-                    HaproxyReport { node, server, state: state.map(|state| state.to_string()), sessions }
+                record.haproxy = name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
+                    node: node.clone(),
+                    server: server.clone(),
+                    state: report.state.map(|state| state.to_string()),
+                    sessions: report.sessions.map(u64::from),
                 });
                 Some(record)
             })
@@ -181,16 +211,20 @@ impl Probers {
 
     /// What is seen of a drain, to be judged.
     pub(crate) fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
-        let opened = board.opened().unwrap_or(now);
-        let listening = self.overflown.get().map_or(opened, |overflown| overflown.max(opened));
+        let opened = date(board.opened().unwrap_or(now));
+        let since = self.listening_since.get().copied().unwrap_or(opened);
+        let listening = self.overflown.get().map_or(since, |overflown| overflown.max(since));
         let overflows = self.overflows.load(Ordering::Relaxed);
-        let traffic = self.settings.get().and_then(|settings| settings.traffic.as_ref());
+        let settings = self.settings.get();
+        let traffic = settings.and_then(|settings| settings.traffic.as_ref());
         let traffic = traffic.map(|traffic| traffic.counted());
-        DrainStatus::unjudged(now.since(board.turned()), now.since(listening), overflows, traffic)
+        let told = settings.map(|settings| settings.told).unwrap_or_default();
+        DrainStatus::unjudged(now.since(board.turned()), date(now).since(listening), overflows, traffic, told)
     }
 
     /// Whether somebody who goes on asking names this check.
     pub(crate) fn name(&self, check: CheckId, now: Moment) -> bool {
+        let now = date(now);
         let names = self.names();
         let mut naming = names.all().filter(|(_, name)| name.checks.contains(&check));
         naming.any(|(index, _)| {
@@ -201,9 +235,14 @@ impl Probers {
     }
 }
 
+/// The same moment by the clock of this module.
+fn date(moment: Moment) -> Moment {
+    moment.plus(HEAD_START)
+}
+
 /// Where a key is looked for first.
-fn home(key: u64) -> usize {
-    usize::try_from(key >> 32).unwrap_or_default() % PLACES
+fn home(key: u64, among: &Range<usize>) -> usize {
+    among.start + usize::try_from(key >> 32).unwrap_or_default() % among.len().max(1)
 }
 
 fn is_forgotten(asked: &Asked, now: Moment) -> bool {

@@ -1,6 +1,7 @@
 //! What somebody asks, in one form for all ways to say it.
 
-use crate::route::SERVICES_PREFIX;
+use crate::route::{Route, SERVICES_PREFIX};
+use http::Method;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, CheckRef, Query};
@@ -19,8 +20,11 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b',');
 
-/// Longer questions are cut: there are up to 256, each of them a label.
-const MOST_SHOWN: usize = 200;
+/// Longer questions are cut: there are hundreds, which take memory and are shown.
+const MOST_SHOWN: usize = 120;
+
+/// How the default check of HAProxy is shown.
+const OPTIONS: &str = "OPTIONS /";
 
 /// As much of an `agent-send` string is read.
 pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
@@ -106,10 +110,27 @@ impl Asks<'_> {
         let check = (!names.is_empty()).then(|| format!("check={}", names.join(",")));
         let parameters: Vec<_> =
             check.into_iter().chain(query.drain.map(|code| format!("drain={code}"))).collect();
-        let path = if matches!(path, "/" | "*") { "OPTIONS /".to_owned() } else { shown(path) };
+        let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { shown(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
         Understood { text: cut(text), drainable, checks }
     }
+}
+
+/// Understands a question as it is shown; `None` if it would be shown otherwise, or is none for the verdict.
+pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> {
+    let sent;
+    let asks = if let Some(said) = text.strip_prefix(AGENT_CHECK) {
+        sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
+        Asks::AgentCheck { sent: &sent }
+    } else {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };
+        if !Route::of(&method, path).tells_verdict() {
+            return None;
+        }
+        Asks::Http { path, query }
+    };
+    Some(asks.understand(board)).filter(|understood| understood.text == text)
 }
 
 fn agent_check(sent: &[u8], board: &Board) -> Understood {

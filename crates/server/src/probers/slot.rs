@@ -1,143 +1,144 @@
-//! The place of one prober: what it was told, in atomics, so that an answer takes no lock to be noted.
+//! The place of one prober: what it was told, behind a lock of its own that is held for a few stores.
 //!
-//! The accept thread answers those who come anew, and the kept thread those who stay, so that two hardly ever write to one place
-//! at the same time. If they do, one note may be lost, and with it one answer in a row: told is then said later, not too early,
-//! since answers in a row count from the board's last turn.
+//! The accept thread notes those who come anew, the kept thread those who stay, and an answer that shows them reads: each sees
+//! a record as a whole.
 
+use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, CheckState, Given};
-use nodegate_readiness::{Moment, Verdict};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// No interval, and no number of sessions.
-const NONE: u64 = u64::MAX;
+/// Nobody's key.
+const NOBODY: u64 = 0;
 
 /// What is kept of a prober where the answers are given.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// By which it is found; zero while nobody has this place.
+    /// By which it is found; the one inside is the one that counts.
     key: AtomicU64,
-    first: AtomicU64,
-    last: AtomicU64,
-    interval: AtomicU64,
-    in_a_row_since: AtomicU64,
-    /// Times and steady.
-    counts: AtomicU64,
-    /// In a row, code and verdict.
-    told: AtomicU64,
-    state: AtomicU64,
-    sessions: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    key: u64,
+    asked: Option<Asked>,
+    report: Report,
+}
+
+/// What a HAProxy said of its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) state: Option<CheckState>,
+    pub(super) sessions: Option<u32>,
 }
 
 impl Slot {
     pub(super) fn key(&self) -> u64 {
-        self.key.load(Ordering::Acquire)
+        self.key.load(Ordering::Relaxed)
     }
 
-    /// What is remembered; `None` while nobody has this place.
+    /// Returns what is remembered; `None` while nobody has this place.
     pub(super) fn asked(&self) -> Option<Asked> {
-        if self.key() == 0 {
-            return None;
+        self.kept().asked
+    }
+
+    /// Returns the same with what a HAProxy said.
+    pub(super) fn reported(&self) -> Option<(Asked, Report)> {
+        let kept = *self.kept();
+        Some((kept.asked?, kept.report))
+    }
+
+    /// Gives the place to somebody else, of whom this is known.
+    pub(super) fn give(&self, key: u64, asked: Option<Asked>) {
+        *self.kept() = Kept { key, asked, report: Report::default() };
+        self.key.store(key, Ordering::Relaxed);
+    }
+
+    /// Changes the key of the one who has the place.
+    pub(super) fn rename(&self, key: u64) {
+        self.kept().key = key;
+        self.key.store(key, Ordering::Relaxed);
+    }
+
+    /// Notes an answer; says whether the place is still that of this key.
+    pub(super) fn note(
+        &self,
+        key: u64,
+        given: Given,
+        report: Option<Report>,
+        turned: Moment,
+        now: Moment,
+        is_forgotten: impl Fn(&Asked) -> bool,
+    ) -> bool {
+        let mut kept = self.kept();
+        if kept.key != key || key == NOBODY {
+            return false;
         }
-        let load = |field: &AtomicU64| field.load(Ordering::Relaxed);
-        let interval = load(&self.interval);
-        let (times, steady) = halves(load(&self.counts));
-        let (in_a_row, given) = halves(load(&self.told));
-        Some(Asked {
-            first: Moment::from_nanos(load(&self.first)),
-            last: Moment::from_nanos(load(&self.last)),
-            interval: (interval != NONE).then(|| Duration::from_nanos(interval)),
-            times,
-            steady,
-            given: given_of(given),
-            in_a_row,
-            in_a_row_since: Moment::from_nanos(load(&self.in_a_row_since)),
-        })
+        kept.asked = Some(match kept.asked.filter(|asked| !is_forgotten(asked)) {
+            Some(asked) => asked.again(given, turned, now),
+            None => Asked::first(given, now),
+        });
+        kept.report = report.unwrap_or(kept.report);
+        true
     }
 
-    /// Remembers this of whoever has this place.
-    pub(super) fn store(&self, asked: &Asked) {
-        let store = |field: &AtomicU64, value| field.store(value, Ordering::Relaxed);
-        store(&self.first, asked.first.as_nanos());
-        store(&self.last, asked.last.as_nanos());
-        let interval =
-            asked.interval.map_or(NONE, |interval| u64::try_from(interval.as_nanos()).unwrap_or(NONE));
-        store(&self.interval, interval);
-        store(&self.in_a_row_since, asked.in_a_row_since.as_nanos());
-        store(&self.counts, both(asked.times, asked.steady));
-        store(&self.told, both(asked.in_a_row, number_of(asked.given)));
+    /// Nothing panics while it is held.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Gives the place to whoever has this key.
-    pub(super) fn give(&self, key: u64) {
-        self.key.store(key, Ordering::Release);
-    }
-
-    /// What a HAProxy says of its server.
-    pub(super) fn report(&self, state: Option<CheckState>, sessions: Option<u32>) {
-        self.state.store(state.map_or(0, CheckState::to_number), Ordering::Relaxed);
-        self.sessions.store(sessions.map_or(NONE, u64::from), Ordering::Relaxed);
-    }
-
-    pub(super) fn reported(&self) -> (Option<CheckState>, Option<u64>) {
-        let sessions = self.sessions.load(Ordering::Relaxed);
-        let state = CheckState::from_number(self.state.load(Ordering::Relaxed));
-        (state, (sessions != NONE).then_some(sessions))
-    }
-}
-
-fn both(high: u32, low: u32) -> u64 {
-    (u64::from(high) << 32) | u64::from(low)
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "each half is what it is cut to")]
-fn halves(number: u64) -> (u32, u32) {
-    ((number >> 32) as u32, number as u32)
-}
-
-/// A code of zero is that of an agent-check, which has none.
-fn number_of(given: Given) -> u32 {
-    (u32::from(given.code.unwrap_or(0)) << 8) | given.verdict as u32
-}
-
-fn given_of(number: u32) -> Given {
-    let [_, high, low, verdict] = number.to_be_bytes();
-    let code = u16::from_be_bytes([high, low]);
-    let verdict = Verdict::ALL.get(usize::from(verdict)).copied().unwrap_or(Verdict::Ready);
-    Given { verdict, code: (code != 0).then_some(code) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use nodegate_readiness::Verdict;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
-    proptest! {
-        #[test]
-        fn what_is_stored_is_remembered(
-            numbers in prop::array::uniform3(0_u64..=u64::MAX),
-            counts in prop::array::uniform3(any::<u32>()),
-            interval in prop::option::of(0_u64..u64::MAX - 1),
-            code in prop::option::of(200_u16..600),
-            verdict in 0_usize..3,
-        ) {
-            let [first, last, since] = numbers.map(Moment::from_nanos);
-            let [times, steady, in_a_row] = counts;
-            let asked = Asked {
-                first,
-                last,
-                interval: interval.map(Duration::from_nanos),
-                times,
-                steady,
-                given: Given { verdict: Verdict::ALL[verdict], code },
-                in_a_row,
-                in_a_row_since: since,
-            };
-            let slot = Slot::default();
-            slot.store(&asked);
-            prop_assert_eq!(slot.asked(), None);
-            slot.give(1);
-            prop_assert_eq!(slot.asked(), Some(asked));
-        }
+    const OUT: Given = Given { verdict: Verdict::Draining, code: Some(503) };
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    fn note(slot: &Slot, key: u64, turned: u64, now: u64) -> bool {
+        slot.note(key, OUT, None, at(turned), at(now), |_| false)
+    }
+
+    #[test]
+    fn a_place_that_was_given_away_is_not_noted_in() {
+        let slot = Slot::default();
+        assert!(!note(&slot, 0, 0, 1) && slot.asked().is_none(), "nobody's");
+        slot.give(1, None);
+        assert!(note(&slot, 1, 0, 1) && note(&slot, 1, 0, 2));
+        assert_eq!(slot.asked().unwrap().times, 2);
+        slot.give(3, None);
+        assert!(!note(&slot, 1, 0, 3) && slot.asked().is_none());
+        assert!(note(&slot, 3, 0, 3));
+        slot.rename(5);
+        assert!(!note(&slot, 3, 0, 4) && note(&slot, 5, 0, 4));
+        assert_eq!(slot.asked().unwrap().times, 2);
+    }
+
+    /// While a node turns and turns again, a reader never sees the count of one row with the beginning of another.
+    #[test]
+    fn a_record_is_read_as_a_whole() {
+        let (slot, stop) = (Slot::default(), AtomicBool::new(false));
+        slot.give(1, None);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                // Each row has ten answers, a second apart.
+                for now in 1..200_000 {
+                    note(&slot, 1, now - now % 10, now);
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            while !stop.load(Ordering::Relaxed) {
+                let Some(asked) = slot.asked().filter(|asked| asked.times > 20) else { continue };
+                let row = asked.last.since(asked.in_a_row_since).as_secs();
+                assert_eq!(u64::from(asked.in_a_row), row + 1, "{asked:?}");
+            }
+        });
     }
 }

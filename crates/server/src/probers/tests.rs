@@ -57,9 +57,9 @@ impl Desk {
         self.probers.drain(&self.board, at(ms)).overflows
     }
 
-    /// Asks thrice, a second apart.
+    /// Asks three times within ten seconds.
     fn becomes_regular(&self, number: u32, path: &str, query: &str, ms: u64) {
-        (0..3).for_each(|n| self.asks(number, path, query, ms + n * 1000));
+        (0..3).for_each(|n| self.asks(number, path, query, ms + n * 5000));
     }
 }
 
@@ -76,15 +76,15 @@ fn the_same_question_in_other_words_is_the_same() {
     .take(9)
     .enumerate()
     {
-        desk.asks(1, "/health", query, 1000 + n as u64 * 1000);
+        desk.asks(1, "/health", query, 1000 + n as u64 * 2000);
     }
-    let records = desk.records(9000);
+    let records = desk.records(17_000);
     assert_eq!(records.len(), 1);
     let record = &records[0];
     assert_eq!(record.question, "/health?check=node_ready&drain=503");
     assert_eq!((record.asked, record.in_a_row, record.standing), (9, 9, Standing::Regular));
     assert_eq!((record.code, record.verdict), (Some(503), Verdict::Draining));
-    assert!((900..=1000).contains(&record.interval_ms.unwrap()));
+    assert!((1900..=2000).contains(&record.interval_ms.unwrap()));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_check_counts_as_named_while_somebody_goes_on_asking() {
     desk.asks(1, "/health", "check=kubelet", 0);
     assert!(!desk.probers.name(kubelet, at(0)), "a stranger's single question");
     desk.becomes_regular(1, "/health", "check=kubelet", 1000);
-    assert!(desk.probers.name(kubelet, at(3000)));
+    assert!(desk.probers.name(kubelet, at(11_000)));
     assert!(!desk.probers.name(kubelet, at(100_000)), "gone");
 }
 
@@ -222,10 +222,15 @@ fn strangers_who_come_slowly_are_no_overflow() {
     assert_eq!((desk.overflows(1_000_000), desk.records(1_000_000).len()), (0, PLACES));
 }
 
+/// Questions that a drain can change.
+fn questions(of: usize) -> Vec<String> {
+    (0..of).map(|n| format!("check=node_ready,name{n}")).collect()
+}
+
 #[test]
 fn one_address_has_eight_questions() {
     let desk = Desk::new();
-    let names: Vec<_> = (0..20).map(|n| format!("check=name{n}")).collect();
+    let names = questions(20);
     for name in &names {
         desk.asks(1, "/health", name, 0);
     }
@@ -234,12 +239,138 @@ fn one_address_has_eight_questions() {
     for name in &names[..8] {
         desk.becomes_regular(1, "/health", name, 0);
     }
-    assert_eq!(desk.overflows(3000), 0);
-    desk.asks(1, "/health", &names[8], 3000);
-    assert_eq!((desk.overflows(3000), desk.records(3000).len()), (1, 8));
-    assert!(desk.records(3000).iter().all(|record| record.standing == Standing::Regular));
-    desk.asks(2, "/health", &names[8], 3000);
-    assert_eq!(desk.overflows(3000), 1, "another address has questions of its own");
+    assert_eq!(desk.overflows(10_000), 0);
+    desk.asks(1, "/health", &names[8], 10_000);
+    assert_eq!((desk.overflows(10_000), desk.records(10_000).len()), (1, 8));
+    assert!(desk.records(10_000).iter().all(|record| record.standing == Standing::Regular));
+    desk.asks(2, "/health", &names[8], 10_000);
+    assert_eq!(desk.overflows(10_000), 1, "another address has questions of its own");
+}
+
+/// A host has a whole /64 to itself.
+#[test]
+fn a_network_of_64_bits_is_one_client() {
+    let desk = Desk::new();
+    for (n, name) in questions(20).iter().enumerate() {
+        let host = format!("2001:db8:0:7:{n:x}::1").parse().unwrap();
+        desk.note(&http(host, "/health", name), 0);
+    }
+    assert_eq!(desk.records(0).len(), 8);
+    desk.note(&http("2001:db8:0:8::1".parse().unwrap(), "/health", ""), 0);
+    assert_eq!(desk.records(0).len(), 9);
+}
+
+/// nodegate-haproxy with three Services of `externalTrafficPolicy: Local`, and more.
+#[test]
+fn what_no_drain_can_change_takes_no_place_and_is_shown() {
+    let desk = Desk::new();
+    for name in &questions(8) {
+        desk.becomes_regular(1, "/health", name, 0);
+    }
+    for n in 0..100 {
+        desk.becomes_regular(1, "/services/shop/web", &format!("check=ignored{n}"), 0);
+        desk.becomes_regular(1, "/health", &format!("check=other{n}"), 0);
+    }
+    assert_eq!(desk.overflows(10_000), 0);
+    let records = desk.records(10_000);
+    let aside = records.iter().filter(|record| !record.drainable);
+    assert_eq!((records.len(), aside.clone().count()), (16, 8));
+    assert!(aside.clone().any(|record| record.question == "/services/shop/web" && record.asked == 300));
+}
+
+#[test]
+fn named_balancers_may_ask_more() {
+    let desk = Desk::new();
+    let balancers = "10.0.0.0/24".parse().unwrap();
+    desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
+    for name in &questions(40) {
+        desk.becomes_regular(1, "/health", name, 0);
+    }
+    assert_eq!((desk.records(10_000).len(), desk.overflows(10_000)), (40, 0));
+}
+
+/// What was found: two addresses, each a HAProxy with 128 names, have all places, and a new balancer is never listed.
+#[test]
+fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
+    let desk = Desk::new();
+    desk.becomes_regular(1, "/health", "", 0);
+    let ask = |client: u32, name: u32, ms: u64| {
+        let state = format!("UP; name=b{name}/s; node=n");
+        desk.note(
+            &Question { server_state: Some(state.as_bytes()), ..http(address(client), "/health", "") },
+            ms,
+        );
+    };
+    for round in 0..3 {
+        for name in 0..128 {
+            ask(7, name, 20_000 + u64::from(name) + round * 5000);
+            ask(8, name.min(126), 20_000 + u64::from(name) + round * 5000);
+        }
+    }
+    let records = desk.records(31_000);
+    assert!(records.len() == PLACES && records.iter().all(ProberRecord::is_waited_for));
+    let overflows = desk.overflows(31_000);
+    desk.becomes_regular(500, "/health", "", 40_000);
+    let regular: Vec<_> = desk
+        .records(50_000)
+        .into_iter()
+        .filter(ProberRecord::is_waited_for)
+        .map(|record| record.address)
+        .collect();
+    assert!(regular.contains(&address(500)) && regular.contains(&address(1)), "{regular:?}");
+    assert_eq!(regular.len(), PLACES);
+    assert_eq!(desk.overflows(50_000), overflows + 1, "the one that had to go may have been a balancer");
+    // It is the latest of an address that has many; those that have asked for longest stay, and so do 32 of each.
+    for client in [7, 8] {
+        assert!(regular.iter().filter(|one| **one == address(client)).count() >= 126);
+    }
+}
+
+#[test]
+fn a_successor_takes_over_who_goes_on_asking() {
+    let before = Desk::new();
+    for second in 0..400 {
+        let ms = 1000 + second * 1000;
+        before.asks(1, "/health", "drain=503", ms);
+        before.note(
+            &Question { peer: address(2), asks: Asks::AgentCheck { sent: b"lb 2" }, server_state: None },
+            ms,
+        );
+        let named = Some(b"UP 2/3; name=app/n1; node=lb1; scur=3/4".as_slice());
+        before.note(&Question { server_state: named, ..http(address(3), "*", "") }, ms);
+        before.asks(4, "/health", "check=kubelet", ms);
+    }
+    before.asks(5, "/health", "", 400_000);
+    let handover = |ms| {
+        let drain = before.probers.drain(&before.board, at(ms));
+        let status = nodegate_readiness::status::Status::read(&before.board, "1", at(ms));
+        let status = status.with_probers(before.records(ms), drain);
+        nodegate_readiness::probers::Handover::parse(&serde_json::to_vec(&status).unwrap(), "n1")
+            .unwrap()
+            .unwrap()
+    };
+    let after = Desk::new();
+    assert_eq!(after.probers.take_over(handover(400_500), &after.board, at(2)), 4);
+    let records = after.records(2);
+    let old: Vec<_> =
+        before.records(400_500).into_iter().filter(|record| record.address != address(5)).collect();
+    for (new, old) in records.iter().zip(&old) {
+        let what = |record: &ProberRecord| {
+            (record.who(), record.question.clone(), record.standing, record.drainable, record.asked)
+        };
+        assert_eq!(what(new), what(old));
+        let dates = |record: &ProberRecord| (record.first_ms, record.last_ms, record.regular_ms);
+        assert_eq!(dates(new), dates(old));
+        assert_eq!((new.longest_interval_ms, new.in_a_row), (old.longest_interval_ms, 0));
+    }
+    assert_eq!(records.len(), old.len());
+    assert!(after.probers.drain(&after.board, at(2)).listening_ms >= 400_000);
+    // It is found again when it asks, and keeps what it had.
+    after.asks(1, "/health", "drain=503", 600);
+    let record = after.records(600).remove(0);
+    assert_eq!((record.asked, record.standing, record.in_a_row), (401, Standing::Regular, 1));
+    assert!((1000..1100).contains(&record.interval_ms.unwrap()), "{record:?}");
+    assert_eq!(after.probers.take_over(handover(400_500), &after.board, at(700)), 0, "all are there");
 }
 
 #[test]
@@ -261,7 +392,7 @@ fn when_all_who_are_remembered_go_on_asking_nobody_else_is() {
 fn only_the_questions_of_balancers_count_where_they_are_named() {
     let desk = Desk::new();
     let balancers = "10.0.0.0/29".parse().unwrap();
-    desk.probers.set(ProberSettings { balancers, traffic: None });
+    desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
     for number in 0..10_000 {
         desk.asks(number, "/health", "", 0);
     }

@@ -55,14 +55,48 @@ fn each_answer_is_noted_with_what_it_said() {
     }
     let prober = &probers(&server)[0];
     assert_eq!(prober["address"], "127.0.0.1");
-    assert_eq!(prober["standing"], "regular");
     assert_eq!((&prober["code"], &prober["verdict"]), (&404.into(), &"draining".into()));
     assert_eq!((&prober["asked"], &prober["in_a_row"]), (&5.into(), &4.into()));
-    assert_eq!(prober["told"], true);
+    assert_eq!(
+        (&prober["standing"], &prober["told"]),
+        (&"occasional".into(), &Value::Null),
+        "too soon to say"
+    );
     let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
     let drain = &status["drain"];
     assert_eq!((&drain["told"], &drain["released"]), (&Value::Null, &Value::Null));
     assert!(drain["not_known"].as_str().unwrap().starts_with("the agent has listened for"), "{drain}");
+}
+
+/// Eight addresses with the longest names that are taken, and questions that are as long.
+#[test]
+fn drain_json_is_short_whoever_asks() {
+    let server = Scenario::default().serve();
+    for client in 1..=8 {
+        let (node, name) = ("n".repeat(64), format!("{}/{}", "s".repeat(64), "t".repeat(63)));
+        let state = format!("X-Haproxy-Server-State: UP 2/3; name={name}; node={node}{client}\r\n");
+        asked(&server, &format!("/health?check=node_ready,{}", "%1b%22".repeat(300)), &state);
+    }
+    assert_eq!(probers(&server).len(), 8);
+    let answer = server.get("/drain.json");
+    assert!(answer.body.len() < 2048, "{}", answer.body.len());
+    let drain: Value = serde_json::from_str(&answer.body).unwrap();
+    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
+    for key in ["node", "start_id", "verdict"] {
+        assert_eq!(drain[key], status[key], "{key}");
+        assert!(!drain[key].is_null(), "{key}");
+    }
+    for key in ["told", "told_ready", "released", "settings"] {
+        assert_eq!(drain[key], status["drain"][key], "{key}");
+    }
+    assert!(drain["not_known"].as_str().unwrap().contains("has listened for"), "{drain}");
+    assert_eq!(drain["settings"], serde_json::json!({"fall":3,"rise":2,"interval_ms":null,"probers":null}));
+    assert_eq!((&drain["probers"], &drain["stale"]), (&0.into(), &false.into()));
+    server.set_node(cordoned());
+    nodegate_testbed::waiting::until("the cordon in it", || {
+        let drain: Value = serde_json::from_str(&server.get("/drain.json").body).unwrap();
+        (drain["verdict"] == "draining").then_some(())
+    });
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
-use nodegate_readiness::probers::{Demands, Standing, Told, Turn, Unknown};
+use nodegate_readiness::probers::{
+    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, Standing, Told, Turn, Unknown,
+};
 use std::time::Duration;
 
 /// Two balancers, of which one has a server in another state.
@@ -264,9 +266,36 @@ fn there_must_be_as_many_as_are_demanded() {
 fn more_answers_may_be_demanded() {
     let mut world = two();
     world.cordon(true);
-    let demands = Demands { fall: 10, ..Demands::default() };
+    let demands = Demands { fall: Some(10), ..Demands::default() };
     world.pass_seconds(19);
     assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { .. }));
     world.pass_seconds(3);
     assert_eq!(world.judge(Turn::Out, &demands), Told::Yes { probers: 2 });
+}
+
+/// Whatever names there are, and however long what is not known.
+#[test]
+fn the_summary_of_a_drain_is_bounded() {
+    let mut world = World::new((1..=200).map(|number| balancer(number, 10_000)));
+    world.pass_seconds(200);
+    world.cordon(true);
+    world.pass_seconds(1);
+    let mut status = world.status();
+    let summary = status.drain_summary();
+    assert_eq!((summary.waiting_for.len(), summary.told_probers, summary.probers), (8, 0, 200));
+    assert_eq!(summary.waiting_for[0], "10.0.0.1 /health");
+    assert_eq!((summary.told, summary.not_known.as_deref()), (Some(false), None));
+    for hostile in ["n".repeat(5000), "\u{1b}\"\\\u{2028}€".repeat(1000)] {
+        let drain = status.drain.as_mut().unwrap();
+        for one in &mut drain.waiting_for {
+            one.prober = hostile.clone();
+        }
+        drain.not_known = Some(hostile.clone());
+        status.uid = Some(hostile.clone());
+        status.node = Some("n".repeat(253));
+        let json = status.drain_summary().to_json();
+        assert!(json.len() < DRAIN_SUMMARY_BYTES, "{}", json.len());
+        let read: DrainSummary = serde_json::from_slice(&json).unwrap();
+        assert!(read.waiting_for.len() >= 4 && read.not_known.unwrap().ends_with("..."));
+    }
 }

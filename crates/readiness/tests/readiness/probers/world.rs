@@ -2,7 +2,8 @@
 
 use crate::board::{Story, node};
 use nodegate_readiness::probers::{
-    Asked, Demands, DrainStatus, Given, HaproxyReport, ProberRecord, Standing, Told, Traffic, Turn, told,
+    Asked, Demands, DrainStatus, Given, HaproxyReport, ProberRecord, Standing, Told, ToldSettings, Traffic,
+    Turn, told,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Reply, Verdict};
@@ -21,6 +22,22 @@ pub(crate) struct Prober {
     pub(crate) drainable: bool,
     pub(crate) name: Option<&'static str>,
     pub(crate) asked: Option<Asked>,
+    /// By how many percent its interval varies, as HAProxy's does with `spread-checks`.
+    pub(crate) spread: u64,
+    /// How many answers in a row have taken the node out, of those that it has had itself.
+    pub(crate) heard: u32,
+    pub(crate) random: u64,
+}
+
+impl Prober {
+    /// The time to its next question.
+    fn pause(&mut self) -> u64 {
+        let most = self.every_ms * self.spread / 100;
+        // Knuth's; the high half is random enough.
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.every_ms - most + (self.random >> 33) % (2 * most + 1)
+    }
 }
 
 /// A balancer that begins to ask at the beginning, and never stops.
@@ -34,6 +51,9 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
         drainable: true,
         name: None,
         asked: None,
+        spread: 0,
+        heard: 0,
+        random: number.into(),
     }
 }
 
@@ -47,6 +67,7 @@ pub(crate) struct World {
     pub(crate) traffic: Option<Traffic>,
     /// Whether the API server is heard.
     pub(crate) proof: bool,
+    pub(crate) settings: ToldSettings,
 }
 
 impl World {
@@ -60,6 +81,7 @@ impl World {
             overflown_ms: None,
             traffic: None,
             proof: true,
+            settings: ToldSettings::default(),
         }
     }
 
@@ -99,23 +121,31 @@ impl World {
 
     /// All ask whose time has come.
     fn ask(&mut self) {
-        let (now, turned) = (self.now(), self.story.board.turned());
         for n in 0..self.probers.len() {
             if self.probers[n].next_ms > self.now_ms {
                 continue;
             }
-            let reply = self.answer(n);
-            let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
+            let out = self.ask_as(n);
             let prober = &mut self.probers[n];
-            prober.asked = Some(match prober.asked {
-                None => Asked::first(given, now),
-                Some(asked) => asked.again(given, turned, now),
-            });
-            prober.next_ms += prober.every_ms;
+            prober.heard = if out { prober.heard + 1 } else { 0 };
+            prober.next_ms += prober.pause();
             if prober.next_ms > prober.until_ms {
                 prober.next_ms = u64::MAX;
             }
         }
+    }
+
+    /// Somebody asks at that prober's address what it asks; says whether the answer takes the node out.
+    pub(crate) fn ask_as(&mut self, n: usize) -> bool {
+        let (now, turned) = (self.now(), self.story.board.turned());
+        let reply = self.answer(n);
+        let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
+        let prober = &mut self.probers[n];
+        prober.asked = Some(match prober.asked {
+            None => Asked::first(given, now),
+            Some(asked) => asked.again(given, turned, now),
+        });
+        given.verdict != Verdict::Ready
     }
 
     fn answer(&self, n: usize) -> Reply {
@@ -151,7 +181,7 @@ impl World {
         let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
         let since = now.since(self.story.board.turned());
         let overflows = u64::from(overflown.is_some());
-        let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone());
+        let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
         let status = Status::read(&self.story.board, "1.2.3", now).with_probers(records, drain);
         // It says the same on the other side of a wire.
         serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()

@@ -1,6 +1,6 @@
 use super::*;
 use crate::page::tests::{page, status};
-use nodegate_readiness::probers::{Asked, Given, Traffic};
+use nodegate_readiness::probers::{Asked, Given, ToldSettings, Traffic};
 use nodegate_readiness::{LastKnown, Moment, Reason};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,17 +14,13 @@ fn now() -> Moment {
 
 /// Somebody who has asked once a second all the time, and had this verdict `times` times in a row.
 fn prober(address: &str, question: &str, verdict: Verdict, times: u32) -> ProberRecord {
-    let since = Moment::from_start(SECOND * (300 - times + 1));
-    let asked = Asked {
-        first: Moment::default(),
-        last: now(),
-        interval: Some(SECOND),
-        times: 300,
-        steady: 3,
-        given: Given { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) },
-        in_a_row: times,
-        in_a_row_since: since,
-    };
+    let before = if verdict == Verdict::Ready { Verdict::Draining } else { Verdict::Ready };
+    let given = |verdict| Given { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) };
+    let (turned, at) = (301 - times, |second| Moment::from_start(SECOND * second));
+    let asked = (1..=300).fold(Asked::first(given(before), Moment::default()), |asked, second| {
+        let verdict = if second < turned { before } else { verdict };
+        asked.again(given(verdict), at(turned), at(second))
+    });
     let address: IpAddr = address.parse().unwrap();
     ProberRecord::new(address, question.to_owned(), true, &asked, now())
 }
@@ -49,7 +45,10 @@ fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
     });
     let status =
         Status { verdict: Some(Verdict::Draining), reason: Some(Reason::new("Unschedulable")), ..status() };
-    status.with_probers(probers, DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, traffic))
+    status.with_probers(
+        probers,
+        DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, traffic, ToldSettings::default()),
+    )
 }
 
 fn holds(status: &Status, parts: &[&str]) {

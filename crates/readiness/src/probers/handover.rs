@@ -1,0 +1,117 @@
+//! What an agent takes over of the probers that the agent before it knew, from that one's `/status.json`.
+
+use super::asked::{Asked, Given, Habit, Standing};
+use super::pace::Pace;
+use super::record::ProberRecord;
+use super::{LISTENS_AT_MOST, MOST_BETWEEN};
+use crate::moment::Moment;
+use crate::reason::clean;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// An agent remembers fewer.
+const MOST: usize = 512;
+
+/// The probers of the agent before this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// Those that go on asking.
+    pub probers: Vec<ProberRecord>,
+    /// For how long it has known all who ask; `None` if it had not listened for long enough to know them.
+    pub listened: Option<Duration>,
+}
+
+/// Why nothing is taken over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoHandover {
+    /// No JSON, or other JSON.
+    #[error("it is not what an agent writes (line {line}, column {column})")]
+    Foreign {
+        /// Where that was noticed.
+        line: usize,
+        /// And in which column.
+        column: usize,
+    },
+    /// The agent of another node.
+    #[error("it is about the node {0:?}")]
+    OtherNode(String),
+    /// More than any agent remembers.
+    #[error("it has {0} probers: takes at most {MOST}")]
+    TooMany(usize),
+    /// Numbers that contradict each other.
+    #[error("what it says of prober {0} can't be")]
+    Impossible(String),
+}
+
+impl Handover {
+    /// Reads the answer of an agent; `None` if it is of a version that says nothing of probers.
+    pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, NoHandover> {
+        #[derive(Deserialize)]
+        struct Form {
+            node: Option<String>,
+            #[serde(default)]
+            probers: Vec<ProberRecord>,
+            drain: Option<Listened>,
+        }
+        #[derive(Deserialize)]
+        struct Listened {
+            listening_ms: u64,
+        }
+        let foreign =
+            |error: serde_json::Error| NoHandover::Foreign { line: error.line(), column: error.column() };
+        let Form { node: of, probers, drain } = serde_json::from_slice(json).map_err(foreign)?;
+        if let Some(other) = of.filter(|name| name != node) {
+            return Err(NoHandover::OtherNode(clean(other)));
+        }
+        if probers.len() > MOST {
+            return Err(NoHandover::TooMany(probers.len()));
+        }
+        if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
+            return Err(NoHandover::Impossible(clean(wrong.who())));
+        }
+        let Some(Listened { listening_ms }) = drain else { return Ok(None) };
+        let regular = |prober: &ProberRecord| matches!(prober.standing, Standing::Regular | Standing::Silent);
+        // Of older agents nothing is known that would count.
+        let known =
+            |prober: &ProberRecord| prober.regular_ms.is_some() && prober.longest_interval_ms.is_some();
+        let listened = Duration::from_millis(listening_ms);
+        Ok(Some(Self {
+            probers: probers.into_iter().filter(|prober| regular(prober) && known(prober)).collect(),
+            // In the minutes before that, some may not have shown yet whether they go on asking.
+            listened: Some(listened).filter(|listened| *listened >= LISTENS_AT_MOST),
+        }))
+    }
+}
+
+/// Whether the numbers of a prober fit together. All are ages, so that none can lie in the future.
+fn is_possible(prober: &ProberRecord) -> bool {
+    let longest = [prober.longest_interval_ms, prober.interval_ms].into_iter().flatten();
+    prober.last_ms <= prober.first_ms
+        && prober.regular_ms.is_none_or(|regular| (prober.last_ms..=prober.first_ms).contains(&regular))
+        && prober.longest_interval_ms.is_none_or(|longest| Duration::from_millis(longest) <= MOST_BETWEEN)
+        && longest.max().is_none_or(|longest| longest <= prober.first_ms.saturating_add(1))
+        && prober.in_a_row <= prober.asked
+}
+
+impl Asked {
+    /// Takes over what the agent before this one knew; `None` of a prober that does not go on asking. What it was told counts
+    /// anew, from its next question.
+    pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
+        let at = |age_ms| now.before(Duration::from_millis(age_ms)).unwrap_or_default();
+        let longest = Duration::from_millis(prober.longest_interval_ms?);
+        Some(Self {
+            first: at(prober.first_ms),
+            last: at(prober.last_ms),
+            interval: Some(prober.interval_ms.map_or(longest, Duration::from_millis)),
+            times: prober.asked,
+            habit: Habit::Regular { since: at(prober.regular_ms?) },
+            given: Given { verdict: prober.verdict, code: prober.code },
+            in_a_row: 0,
+            // Before any turn.
+            in_a_row_since: Moment::default(),
+            row_from: at(prober.last_ms),
+            row_interval: Some(longest),
+            pace: Pace::taken_over(longest, now),
+        })
+    }
+}

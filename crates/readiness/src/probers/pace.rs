@@ -1,0 +1,162 @@
+//! How fast a prober asks: the mean of each minute, of which the longest of the last hour counts.
+//!
+//! Whoever shares a prober's address can make it look faster, and never slower. So what counts is how slow it has been: to
+//! bring that down takes a stranger that asks along for the whole hour.
+
+use super::MOST_BETWEEN;
+use crate::moment::Moment;
+use std::time::Duration;
+
+/// The least time over which a mean is taken.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// The means are kept as the longest of each span of five minutes.
+const SPAN: Duration = Duration::from_mins(5);
+/// The number of spans: those of the last hour, and the one that has begun.
+const SPANS: usize = 13;
+
+/// The pace of one prober.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The start of the minute that is being measured: a question.
+    from: Moment,
+    /// The number of questions after that one.
+    questions: u32,
+    /// The longest mean of each span in microseconds; zero for a span without one.
+    longest: [u32; SPANS],
+    /// The number of the latest span with a mean, counted from the origin of time.
+    span: u64,
+}
+
+impl Pace {
+    /// The pace of a prober that asks for the first time.
+    pub(super) fn new(now: Moment) -> Self {
+        Self { from: now, questions: 0, longest: [0; SPANS], span: 0 }
+    }
+
+    /// Takes over the longest mean of the last hour from the agent before this one.
+    pub(super) fn taken_over(longest: Duration, now: Moment) -> Self {
+        let mut pace = Self::new(now);
+        pace.keep(longest, now);
+        pace
+    }
+
+    /// Notes a question, `gap` after the one before it. A pause of more than [`MOST_BETWEEN`] is no interval.
+    pub(super) fn ask(&mut self, gap: Duration, now: Moment) {
+        if gap > MOST_BETWEEN {
+            return self.pause(now);
+        }
+        self.questions = self.questions.saturating_add(1);
+        let took = now.since(self.from);
+        if took >= MINUTE {
+            self.keep(took / self.questions, now);
+            self.pause(now);
+        }
+    }
+
+    /// Starts a new minute with a question at `now`, and drops the one that is being measured.
+    pub(super) fn pause(&mut self, now: Moment) {
+        self.from = now;
+        self.questions = 0;
+    }
+
+    /// Returns the longest mean of the last hour, or until there is one, the mean up to the latest question at `last`; `None`
+    /// before the second question.
+    pub(super) fn longest(&self, last: Moment, now: Moment) -> Option<Duration> {
+        let oldest = span_of(now).saturating_sub(SPANS as u64 - 1);
+        let kept = (0..SPANS as u64).filter_map(|back| self.span.checked_sub(back));
+        let kept = kept.filter(|span| *span >= oldest).filter_map(|span| self.longest.get(place(span)));
+        match kept.copied().max().unwrap_or_default() {
+            0 => last.since(self.from).checked_div(self.questions),
+            longest => Some(Duration::from_micros(longest.into())),
+        }
+    }
+
+    fn keep(&mut self, mean: Duration, now: Moment) {
+        let span = span_of(now);
+        let passed = span.saturating_sub(self.span).min(SPANS as u64);
+        for passed in 0..passed {
+            self.put(span - passed, 0);
+        }
+        self.span = self.span.max(span);
+        let mean = u32::try_from(mean.as_micros()).unwrap_or(u32::MAX).max(1);
+        let longest = self.longest.get(place(span)).copied().unwrap_or_default();
+        self.put(span, mean.max(longest));
+    }
+
+    fn put(&mut self, span: u64, mean: u32) {
+        if let Some(longest) = self.longest.get_mut(place(span)) {
+            *longest = mean;
+        }
+    }
+}
+
+/// Returns the number of the span in which `moment` lies.
+fn span_of(moment: Moment) -> u64 {
+    moment.since(Moment::default()).as_secs() / SPAN.as_secs()
+}
+
+fn place(span: u64) -> usize {
+    usize::try_from(span % SPANS as u64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_start(Duration::from_millis(ms))
+    }
+
+    /// Asks every so many milliseconds until then; returns when it last asked.
+    fn asks(pace: &mut Pace, mut last: u64, every: u64, until: u64) -> u64 {
+        while last + every <= until {
+            last += every;
+            pace.ask(Duration::from_millis(every), at(last));
+        }
+        last
+    }
+
+    fn longest(pace: &Pace, last: u64, now: u64) -> Option<u128> {
+        pace.longest(at(last), at(now)).map(|longest| longest.as_millis())
+    }
+
+    #[test]
+    fn the_longest_minute_counts_for_an_hour() {
+        let mut pace = Pace::new(at(0));
+        assert_eq!(longest(&pace, 0, 0), None);
+        let last = asks(&mut pace, 0, 2000, 10_000);
+        assert_eq!(longest(&pace, last, last), Some(2000), "so far");
+        let slow = asks(&mut pace, last, 2000, 600_000);
+        let last = asks(&mut pace, slow, 10, slow + 3_500_000);
+        assert_eq!(longest(&pace, last, last), Some(2000), "a flood of 58 minutes");
+        let last = asks(&mut pace, last, 10, slow + 3_960_000);
+        assert_eq!(longest(&pace, last, last), Some(10), "after more than an hour");
+    }
+
+    #[test]
+    fn slow_probers_have_a_mean_and_a_pause_is_none() {
+        let mut pace = Pace::new(at(0));
+        let last = asks(&mut pace, 0, 85_000, 850_000);
+        assert_eq!(longest(&pace, last, last), Some(85_000));
+        let mut pace = Pace::new(at(0));
+        let last = asks(&mut pace, 0, 1000, 300_000);
+        pace.ask(Duration::from_secs(500), at(last + 500_000));
+        let last = asks(&mut pace, last + 500_000, 1000, last + 700_000);
+        assert_eq!(longest(&pace, last, last), Some(1000));
+        assert_eq!(
+            longest(&pace, last, last + 10_000_000),
+            longest(&pace, last, last + 20_000_000),
+            "expired"
+        );
+    }
+
+    #[test]
+    fn what_is_taken_over_counts_for_an_hour() {
+        let mut pace = Pace::taken_over(Duration::from_secs(10), at(7_000_000));
+        let last = asks(&mut pace, 7_000_000, 100, 10_400_000);
+        assert_eq!(longest(&pace, last, last), Some(10_000));
+        let last = asks(&mut pace, last, 100, 11_000_000);
+        assert_eq!(longest(&pace, last, last), Some(100));
+    }
+}

@@ -1,0 +1,79 @@
+//! What a successor takes over of the probers of the agent before it, and what it does not.
+
+use super::world::{World, balancer};
+use nodegate_readiness::Moment;
+use nodegate_readiness::probers::{Asked, Handover, NoHandover, Standing};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What an agent says that has listened for so long.
+fn said(seconds: u64) -> Value {
+    let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
+    world.pass_seconds(seconds);
+    serde_json::to_value(world.status()).unwrap()
+}
+
+fn parse(said: &Value) -> Result<Option<Handover>, NoHandover> {
+    Handover::parse(said.to_string().as_bytes(), "n1")
+}
+
+#[test]
+fn those_that_go_on_asking_are_taken_over_with_their_dates() {
+    let handover = parse(&said(600)).unwrap().unwrap();
+    assert_eq!(handover.probers.len(), 2);
+    assert!(handover.listened.unwrap() >= Duration::from_secs(599));
+    let now = Moment::from_start(Duration::from_hours(24));
+    let slow = Asked::taken_over(&handover.probers[1], now).unwrap();
+    assert_eq!(slow.standing(now), Standing::Regular);
+    assert_eq!(slow.longest_interval(now), Some(Duration::from_mins(1)));
+    assert!(now.since(slow.first) > Duration::from_secs(590));
+    // From before the beginning of time.
+    let early = Asked::taken_over(&handover.probers[1], Moment::default()).unwrap();
+    assert_eq!(early.first, Moment::default());
+}
+
+#[test]
+fn an_agent_that_has_not_listened_for_long_does_not_know_all() {
+    let handover = parse(&said(170)).unwrap().unwrap();
+    assert_eq!((handover.probers.len(), handover.listened), (2, None));
+    let handover = parse(&said(60)).unwrap().unwrap();
+    assert_eq!(handover.probers.len(), 1, "the other may be anybody");
+}
+
+#[test]
+fn what_can_not_be_is_refused() {
+    let good = said(600);
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut said = good.clone();
+        change(&mut said);
+        parse(&said).map_err(|error| error.to_string())
+    };
+    assert!(with(&|_| {}).unwrap().is_some());
+    for (change, why) in [
+        ((|said| said["node"] = json!("n2")) as fn(&mut Value), "it is about the node \"n2\""),
+        (|said| said["probers"] = json!(17), "it is not what an agent writes"),
+        (|said| said["probers"][0]["last_ms"] = json!(-5), "it is not what an agent writes"),
+        (|said| said["probers"][0]["last_ms"] = json!(u64::MAX), "what it says of prober 10.0.0.1 can't be"),
+        (
+            |said| said["probers"][0]["regular_ms"] = json!(u64::MAX),
+            "what it says of prober 10.0.0.1 can't be",
+        ),
+        (|said| said["probers"][1]["longest_interval_ms"] = json!(100_000), "of prober 10.0.0.2 can't be"),
+        (|said| said["probers"][1]["interval_ms"] = json!(u64::MAX), "of prober 10.0.0.2 can't be"),
+        (|said| said["probers"][1]["in_a_row"] = json!(1000), "of prober 10.0.0.2 can't be"),
+        (|said| said["probers"] = vec![said["probers"][0].clone(); 600].into(), "it has 600 probers"),
+    ] {
+        let error = with(&change).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+    let mut older = good.clone();
+    older.as_object_mut().unwrap().remove("drain");
+    assert_eq!(parse(&older), Ok(None));
+    // One that says less of each takes nobody along.
+    for prober in older["probers"].as_array_mut().unwrap() {
+        prober.as_object_mut().unwrap().remove("regular_ms");
+    }
+    older["drain"] = good["drain"].clone();
+    assert_eq!(parse(&older).unwrap().unwrap().probers, []);
+    assert!(matches!(Handover::parse(b"<html>", "n1"), Err(NoHandover::Foreign { line: 1, .. })));
+}

@@ -1,0 +1,226 @@
+//! Whoever shares the address of a balancer, and asks what it asks: told is never said before the balancer itself has had its
+//! answers. And what that costs a balancer that is alone.
+
+use super::world::{Prober, World, balancer};
+use nodegate_readiness::probers::{FALL, Standing, ToldSettings};
+use proptest::prelude::*;
+
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+
+/// When a stranger asks along.
+#[derive(Clone, Copy, Debug)]
+enum Stranger {
+    /// So often at once, every so many milliseconds.
+    Bursts { of: u32, every: u64 },
+    /// Right after each question of the balancer's, so often.
+    Echo { times: u32 },
+}
+
+impl Stranger {
+    /// Lets time pass, in which it asks along; calls `look` after each question.
+    fn asks_along(self, world: &mut World, ms: u64, mut look: impl FnMut(&World)) {
+        let end = world.now_ms + ms;
+        while world.now_ms < end {
+            let (of, pause) = match self {
+                Self::Bursts { of, every } => (of, every),
+                Self::Echo { times } => {
+                    (times, (world.probers[0].next_ms + 1).saturating_sub(world.now_ms).max(1))
+                }
+            };
+            world.pass(pause.min(end - world.now_ms));
+            look(world);
+            for _ in 0..of {
+                world.ask_as(0);
+                look(world);
+            }
+        }
+    }
+}
+
+fn stranger() -> impl Strategy<Value = Stranger> {
+    prop_oneof![
+        (1_u32..30, 500_u64..200_000).prop_map(|(of, every)| Stranger::Bursts { of, every }),
+        (1_u32..8).prop_map(|times| Stranger::Echo { times }),
+    ]
+}
+
+fn alone(every_ms: u64, spread: u64) -> World {
+    World::new([Prober { spread, ..balancer(1, every_ms) }])
+}
+
+/// It is not said before the balancer has had the answer with which it acts.
+fn is_true(world: &World) {
+    if world.told() == Some(true) {
+        let heard = world.probers[0].heard;
+        assert!(heard >= FALL, "told at {} ms, and the balancer has heard it {heard} times", world.now_ms);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn none_that_has_come_within_the_hour_hurries_told(
+        every in prop_oneof![Just(1000_u64), Just(2000), Just(5000), Just(30_000), Just(60_000)],
+        spread in 0_u64..6,
+        alone_for in 5 * MINUTE..20 * MINUTE,
+        stranger in stranger(),
+        present_for in 0..55 * MINUTE,
+        after in stranger(),
+    ) {
+        let mut world = alone(every, spread);
+        world.pass(alone_for);
+        stranger.asks_along(&mut world, present_for, |_| {});
+        world.cordon(true);
+        for _ in 0..8 {
+            world.ask_as(0);
+            is_true(&world);
+        }
+        after.asks_along(&mut world, 6 * every, is_true);
+        world.pass(6 * every);
+        prop_assert_eq!(world.told(), Some(true), "it comes");
+    }
+
+    #[test]
+    fn none_hurries_told_at_an_interval_that_is_set(
+        every in prop_oneof![Just(1000_u64), Just(5000), Just(30_000)],
+        spread in 0_u64..6,
+        stranger in stranger(),
+        present_for in HOUR..2 * HOUR,
+    ) {
+        let mut world = alone(every, spread);
+        world.settings = ToldSettings { interval_ms: Some(every + every / 10), ..ToldSettings::default() };
+        stranger.asks_along(&mut world, present_for, |_| {});
+        world.cordon(true);
+        stranger.asks_along(&mut world, 12 * every, is_true);
+        world.pass(6 * every);
+        prop_assert_eq!(world.told(), Some(true), "it comes");
+    }
+
+    /// Four questions, which it is told anyway: neither the jitter nor the phase costs it a fifth.
+    #[test]
+    fn a_balancer_whose_interval_varies_needs_no_answer_more(
+        every in prop_oneof![Just(200_u64), Just(2000), Just(10_000), Just(60_000)],
+        spread in 0_u64..6,
+        alone_for in 5 * MINUTE..90 * MINUTE,
+    ) {
+        let mut world = alone(every, spread);
+        world.pass(alone_for);
+        world.cordon(true);
+        while world.probers[0].heard <= FALL {
+            prop_assert_ne!(world.told(), Some(true));
+            let next = world.probers[0].next_ms - world.now_ms;
+            world.pass(next);
+        }
+        prop_assert_eq!((world.told(), world.probers[0].heard), (Some(true), FALL + 1));
+    }
+}
+
+/// What was found: four requests within 40 ms of the cordon.
+#[test]
+fn four_questions_right_after_the_cordon_are_no_proof() {
+    let mut world = alone(2000, 0);
+    world.pass(10 * MINUTE);
+    world.cordon(true);
+    for _ in 0..6 {
+        world.pass(10);
+        world.ask_as(0);
+    }
+    assert_eq!(world.told(), Some(false));
+    let why = &world.status().drain.unwrap().waiting_for[0].why;
+    assert!(why.contains(" times within ") && why.contains("which takes it 7 s by itself"), "{why}");
+}
+
+/// After the whole hour the agent knows nothing but what the stranger has made of it: only an interval that is set helps.
+#[test]
+fn a_stranger_of_the_whole_hour_is_believed() {
+    let mut world = alone(10_000, 0);
+    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 2 * HOUR, |_| {});
+    world.cordon(true);
+    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 5000, |_| {});
+    assert_eq!((world.told(), world.probers[0].heard), (Some(true), 1));
+    let mut world = alone(10_000, 0);
+    world.settings.interval_ms = Some(10_000);
+    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 2 * HOUR, |_| {});
+    world.cordon(true);
+    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 39_000, is_true);
+    assert_eq!(world.told(), Some(false));
+}
+
+/// A flood makes a slow balancer look like a fast one, and its pause like its end. It is waited for all the same.
+#[test]
+fn no_flood_makes_a_balancer_gone() {
+    let mut world = World::new([balancer(1, 60_000), balancer(2, 1000)]);
+    world.pass(10 * MINUTE);
+    for _ in 0..1000 {
+        world.ask_as(0);
+    }
+    assert!(world.status().probers[0].interval_ms.unwrap() < 1000);
+    world.stop(0);
+    world.cordon(true);
+    world.pass(100_000);
+    assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Regular));
+}
+
+/// What was found: three requests within a millisecond made a prober that is waited for.
+#[test]
+fn three_questions_at_once_make_nobody_regular() {
+    let mut world = World::new([balancer(1, 2000), Prober { next_ms: u64::MAX, ..balancer(9, 1000) }]);
+    world.pass(3 * MINUTE);
+    for _ in 0..50 {
+        world.pass(150);
+        world.ask_as(1);
+    }
+    assert_eq!(world.standing(1), Standing::Occasional);
+    // Nor do those that come after a long pause.
+    world.pass(5 * MINUTE);
+    for _ in 0..3 {
+        world.ask_as(1);
+    }
+    assert_eq!(world.standing(1), Standing::Occasional);
+    world.cordon(true);
+    let took = world.until_told(60_000).unwrap();
+    assert!(took <= 8000, "{took}");
+    world.pass(10_000);
+    world.ask_as(1);
+    assert_eq!(world.standing(1), Standing::Regular);
+}
+
+#[test]
+fn after_three_minutes_it_is_known_who_asks() {
+    // It asks for the first time in the last second of the 90, then at the longest pauses of a balancer.
+    let mut world = World::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
+    world.cordon(true);
+    world.pass(179_000);
+    assert_eq!((world.told(), world.standing(1)), (None, Standing::Occasional));
+    world.pass(1001);
+    assert_eq!(
+        world.told(),
+        Some(true),
+        "it may be a balancer yet, and is not waited for until it has shown it"
+    );
+    world.pass(89_000);
+    assert_eq!((world.told(), world.standing(1)), (Some(false), Standing::Regular));
+}
+
+#[test]
+fn the_agents_settings_count() {
+    let mut world = World::new([balancer(1, 1000)]);
+    world.settings = ToldSettings { fall: 5, rise: 4, interval_ms: Some(2000), probers: Some(2) };
+    world.pass(3 * MINUTE);
+    world.cordon(true);
+    world.pass(30_000);
+    let drain = world.status().drain.unwrap();
+    assert_eq!(drain.not_known.unwrap(), "1 of 2 balancers that there must be go on asking");
+    world.settings.probers = None;
+    world.cordon(false);
+    world.cordon(true);
+    // Six questions at two seconds.
+    assert_eq!(world.until_told(60_000), Some(12_000));
+    world.cordon(false);
+    world.pass(9_900);
+    assert_eq!(world.status().drain.unwrap().told_ready, Some(false));
+    world.pass(100);
+    assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
+}

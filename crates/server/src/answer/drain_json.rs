@@ -1,0 +1,34 @@
+//! `/drain.json`: small, and rendered at most ten times a second, so that many may ask often.
+
+use super::app::App;
+use super::response_head::{Format, ResponseHead};
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use nodegate_readiness::Moment;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// For how long one rendering serves all who ask.
+const SHARED_FOR: Duration = Duration::from_millis(100);
+
+/// The latest rendering.
+#[derive(Default)]
+pub(super) struct DrainJson(Mutex<Option<(Moment, Bytes)>>);
+
+impl App {
+    /// Answers what it says, which nobody's names or numbers can make longer than 2 KiB.
+    pub(super) fn drain_json(&self, head: ResponseHead, now: Moment) -> Response<Full<Bytes>> {
+        let mut latest = self.drain_json.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let body = match &*latest {
+            Some((at, body)) if now.since(*at) < SHARED_FOR => body.clone(),
+            _ => {
+                let body = Bytes::from(self.status(now).drain_summary().to_json());
+                *latest = Some((now, body.clone()));
+                body
+            }
+        };
+        drop(latest);
+        head.finish(StatusCode::OK, Format::Json, body)
+    }
+}
