@@ -40,8 +40,11 @@ fn every_setting_of_the_programs_is_a_value() {
     let files = [
         "config",
         "template",
+        "state-dir",
         "state-file",
         "before",
+        "prefix",
+        "pause-file",
         "haproxy",
         "master-socket",
         "runtime-socket",

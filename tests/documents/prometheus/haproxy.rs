@@ -87,6 +87,7 @@ impl Site {
 fn companion(dir: &Path, config: &Path, listen: SocketAddr) -> Command {
     let mut command = Command::new(haproxy_sync());
     command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(config);
+    command.arg("--before=none").arg("--state-dir").arg(config.with_extension("state"));
     command.arg(format!("--listen={listen}")).arg(format!("--bind={}", listen.ip())).arg("--max-removal=100");
     command
 }

@@ -81,8 +81,9 @@ impl ConfigFile {
         let candidate = Candidate { path, target: self.path.clone() };
         // A leftover of a run that was killed; a symbolic link in its place must not be followed.
         let _ = std::fs::remove_file(&candidate.path);
-        // The old file's permissions, or none for others: the head may hold passwords.
-        let mode = std::fs::metadata(&self.path).map_or(0o640, |old| old.permissions().mode() & 0o777);
+        // The old file's permissions, or none for others: the head may hold passwords. An empty one says nothing.
+        let old = std::fs::metadata(&self.path).ok().filter(|old| old.len() > 0);
+        let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
         let write = |path: &Path| {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
             file.set_permissions(std::fs::Permissions::from_mode(mode))?;

@@ -6,9 +6,10 @@ use crate::lab::{Lab, get, get_from, node_name};
 use crate::servers::{Counts, serve};
 use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
+use nodegate_testbed::programs::needs_root;
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 
 const OWN: &str = "/etc/haproxy/haproxy.cfg";
@@ -248,4 +249,105 @@ pub(crate) async fn two_clusters() -> Row {
     let result =
         format!("each drains and publishes its own; {good} requests over the reloads of both, 0 lost");
     Row { what: "two clusters (--prefix), one HAProxy", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_written_file_is_refused_until_its_owner_hands_it_over() {
+    refused().await;
+}
+
+pub(crate) async fn refused() -> Row {
+    let mut lab = Lab::new(2).await;
+    let (own, web) = (ports::free(), ports::free());
+    let application = serve(Counts::default(), |_| true).await;
+    // Nothing needs root here.
+    let theirs = hand_written(Ipv4Addr::LOCALHOST, own, application).replace("\tdaemon\n", "");
+    let theirs =
+        theirs.replace("/run/haproxy/admin.sock", &lab.dir.path().join("admin.sock").to_string_lossy());
+    std::fs::write(&lab.config, &theirs).unwrap();
+    lab.start_haproxy().await;
+    lab.until("the other team's port answers", async || get(own).is_ok()).await;
+    let traffic = Traffic::start(own);
+    lab.sim.apply(of_type_load_balancer(lab.service("web", web, &json!({})))).unwrap();
+    lab.start_program(&[]);
+    let refused = "nodegate_haproxy_failures_total{kind=\"not-ours\"}";
+    lab.until("it is refused twice", async || lab.metric(refused) >= Some(2.0)).await;
+    assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), theirs);
+    assert!(!lab.is_ready() && get(web).is_err() && !lab.state("original").exists());
+    let log = lab.log();
+    let line = log.split("(a copy is kept in ").nth(1).and_then(|rest| rest.split("): ").nth(1)).unwrap();
+    let line = line.split(" retry_ms=").next().unwrap().trim_end_matches('"').to_owned();
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{log}");
+    // What the log says is what to do, and the file as it was is kept.
+    let handed_over = format!("{line}\n{theirs}");
+    std::fs::write(&lab.config, &handed_over).unwrap();
+    lab.until("the Service answers", async || get(web).is_ok()).await;
+    assert_eq!(std::fs::read_to_string(lab.state("original")).unwrap(), handed_over);
+    let result = format!(
+        "not a byte changed; {good} requests, 0 lost; handed over by the line in the log, with a copy"
+    );
+    Row { what: "--config names a hand-written file", result }
+}
+
+/// A certificate that only its owner may read, who is not root.
+fn private_certificate(dir: &std::path::Path) -> std::path::PathBuf {
+    let (key, certificate, both) = (dir.join("key.pem"), dir.join("certificate.pem"), dir.join("both.pem"));
+    let mut openssl = nodegate_testbed::programs::system("openssl");
+    openssl.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=shop.example.com",
+    ]);
+    let output = openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = [certificate, key].map(|path| std::fs::read(path).unwrap()).concat();
+    std::fs::write(&both, text).unwrap();
+    std::fs::set_permissions(&both, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&both, Some(12_345), Some(12_345)).unwrap();
+    both
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_units_capabilities_certificates_can_be_read_and_without_them_not() {
+    certificates().await;
+}
+
+pub(crate) async fn certificates() -> Row {
+    needs_root("a file of another user's");
+    let lab = Lab::new(1).await;
+    lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
+    let certificate = private_certificate(lab.dir.path());
+    let template = lab.dir.path().join("head");
+    let bind = format!("bind 127.0.0.1:{} ssl crt {}", ports::free(), certificate.display());
+    let head = format!(
+        "defaults\n  timeout connect 2s\n  timeout client 9s\n  timeout server 9s\nfrontend tls\n  {bind}\n"
+    );
+    std::fs::write(&template, head).unwrap();
+    let unit = include_str!("../../../../packaging/systemd/nodegate-haproxy.service");
+    let granted = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_")).unwrap();
+    assert!(!granted.contains(' '), "one capability and no more: {granted}");
+    let once = async |capabilities: &str| {
+        let mut command = tokio::process::Command::new("setpriv");
+        command.arg(format!("--bounding-set=-all{capabilities}")).arg(env!("CARGO_BIN_EXE_nodegate-haproxy"));
+        command.arg("--once").args(lab.places()).arg("--template").arg(&template);
+        command.env("KUBECONFIG", lab.dir.path().join("kubeconfig")).output().await.unwrap()
+    };
+    let output = once("").await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("both.pem"), "{said}");
+    assert!(!lab.config.exists());
+    let output = once(&format!(",+{}", granted.to_lowercase())).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read_to_string(&lab.config).unwrap().contains(&bind));
+    Row {
+        what: "a certificate of mode 0600, the unit's rights",
+        result: "read by haproxy -c with the unit's one capability, refused without it".to_owned(),
+    }
 }

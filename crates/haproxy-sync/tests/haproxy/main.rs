@@ -22,6 +22,7 @@ mod mover;
 mod moves;
 mod operators;
 mod pair;
+mod places;
 mod plan;
 mod plan_lines;
 mod reloads;
@@ -63,6 +64,8 @@ async fn table() {
     table.row(Box::pin(guest::five_steps())).await;
     table.row(guest::paused()).await;
     table.row(guest::two_clusters()).await;
+    table.row(guest::certificates()).await;
+    table.row(guest::refused()).await;
     table.row(moves::flips(100)).await;
     table.row(moves::states_survive_a_reload()).await;
     table.row(moves::stubborn_agent()).await;
