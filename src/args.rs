@@ -103,6 +103,12 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
     pub(crate) allow_from: Option<Networks>,
 
+    /// Whether a connection to --listen-port may begin with a PROXY protocol header, version 1 or 2, as an AWS NLB sends with
+    /// its health checks: true or false. The header is skipped, and no address in it is believed
+    #[arg(long, env = "NODEGATE_ACCEPT_PROXY", value_name = "true|false", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, value_parser = choice(&[("true", true), ("false", false)]))]
+    pub(crate) accept_proxy: bool,
+
     /// Whose questions count for "told" (nodegate wait): networks and addresses as --allow-from has them; empty means
     /// everybody's, a monitor's like a load balancer's
     #[arg(long, env = "NODEGATE_BALANCERS", value_name = "LIST")]
@@ -140,7 +146,8 @@ pub(crate) struct Args {
     #[arg(long, env = METRICS_ADDR, value_name = "IP:PORT", value_parser = metrics_addr)]
     pub(crate) metrics_addr: Option<SocketAddr>,
 
-    /// How many connections may be open at once, on each port by itself; above that the one idle for longest is closed
+    /// How many connections may be open at once, on each port by itself; above that an
+    /// idle one of the client that holds most is closed
     #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT")]
     #[arg(default_value_t = Limits::default().connections)]
     #[arg(value_parser = number(1..=100_000_usize, "takes a number from 1 to 100000"))]

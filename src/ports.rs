@@ -17,6 +17,7 @@ pub(crate) struct PortSettings {
     /// `None` if no agent-check is to be answered.
     pub(crate) agent_port: Option<NonZeroU16>,
     pub(crate) allow_from: Networks,
+    pub(crate) accept_proxy: bool,
     /// `None` if the HTTP port answers everything.
     pub(crate) metrics_addr: Option<SocketAddr>,
     pub(crate) max_connections: usize,
@@ -54,7 +55,12 @@ impl Ports {
             http,
             agent_check,
             metrics,
-            options: ServeOptions { allow_from: settings.allow_from, metrics_moved_to, limits },
+            options: ServeOptions {
+                allow_from: settings.allow_from,
+                metrics_moved_to,
+                accept_proxy: settings.accept_proxy,
+                limits,
+            },
         })
     }
 
@@ -130,6 +136,7 @@ mod tests {
                 listen_port: http.port(),
                 agent_port: NonZeroU16::new(agent),
                 allow_from: Networks::EVERYBODY,
+                accept_proxy: false,
                 metrics_addr,
                 max_connections: 1,
                 shutdown_grace: Duration::ZERO,

@@ -114,6 +114,7 @@ fn ports(args: &Args, wrong: &mut Mistakes) -> PortSettings {
         listen_port: args.listen_port,
         agent_port,
         allow_from: args.allow_from.clone().unwrap_or(Networks::EVERYBODY),
+        accept_proxy: args.accept_proxy,
         metrics_addr: args.metrics_addr,
         max_connections: args.max_connections,
         shutdown_grace: args.shutdown_grace,

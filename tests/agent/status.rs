@@ -59,12 +59,14 @@ fn the_exit_code_is_the_verdict() {
 
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
+    agent.next_rendering();
     let draining = ask(at, &[]);
     draining.says(1, &["Draining: cordoned (Unschedulable)", "drains", "Ready -> Draining  Unschedulable"]);
     assert!(!draining.out.contains('\u{1b}'), "colour without a terminal: {}", draining.out);
 
     assert!(cluster.sim.set_ready(NODE, "False", "KubeletNotReady"));
     agent.wait_reason("KubeletNotReady");
+    agent.next_rendering();
     ask(at, &[]).says(
         2,
         &["NotReady: the kubelet says that it is not ready (KubeletNotReady)", "Draining -> NotReady"],
@@ -77,6 +79,7 @@ fn json_is_the_agents_own() {
     let agent = cluster.ready_agent(&[]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
+    agent.next_rendering();
     let said = ask(agent.address(), &["-o", "json"]);
     assert_eq!(said.code, 1, "{}", said.err);
     let (said, own): (serde_json::Value, _) =
@@ -240,6 +243,7 @@ fn the_status_has_moved_with_metrics_addr() {
     ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready"]);
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
+    agent.next_rendering();
     told(run(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
 }
 

@@ -1,8 +1,7 @@
 //! What the fuzz targets reach: one connection from its first byte to its last, as the accept loop starts it.
 
 use crate::answer::App;
-use crate::networks::Networks;
-use crate::serve::{Limits, Protocol, ServeOptions, Server, http_server};
+use crate::serve::{ServeOptions, Server, agent_check_server, http_server};
 use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
@@ -17,8 +16,7 @@ pub async fn serve_http(app: Arc<App>, socket: TcpStream) -> io::Result<()> {
 
 /// The same for an agent-check.
 pub async fn serve_agent_check(app: Arc<App>, socket: TcpStream) {
-    let server = Server::new(app, Networks::EVERYBODY, Limits::default(), Protocol::AgentCheck);
-    serve(server, socket).await;
+    serve(agent_check_server(app, ServeOptions::default()), socket).await;
 }
 
 async fn serve(server: Server, socket: TcpStream) {

@@ -18,7 +18,7 @@ mod probers;
 mod route;
 mod serve;
 
-pub use answer::{Activate, App, AppParts, NoLocalChecks, ResponseFuture};
+pub use answer::{Activate, AnswerBody, App, AppParts, NoLocalChecks, ResponseFuture};
 pub use metrics::Metrics;
 pub use networks::{BadNetworks, Networks};
 pub use probers::{CountTraffic, ProberSettings};

@@ -1,7 +1,7 @@
 //! A list of networks: which clients are answered, and whose questions count.
 
 use ipnet::{IpNet, Ipv4Net};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The networks of clients that are meant; empty means everybody.
@@ -52,6 +52,16 @@ impl FromStr for Networks {
     }
 }
 
+/// Returns the address by which a client counts where one client may have only so much: its /64 for IPv6, in which a host
+/// has as many addresses as it likes.
+pub(crate) fn holder_of(client: IpAddr) -> IpAddr {
+    const PREFIX: u128 = !0 << 64;
+    match client.to_canonical() {
+        IpAddr::V6(client) => Ipv6Addr::from_bits(client.to_bits() & PREFIX).into(),
+        client @ IpAddr::V4(_) => client,
+    }
+}
+
 fn network(text: &str) -> Option<IpNet> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
     Some(canonical(network))
@@ -99,6 +109,15 @@ mod tests {
             assert!(allows(list, "10.1.2.3") && allows(list, "::ffff:10.1.2.3"), "{list}");
             assert!(!allows(list, "11.1.2.3"), "{list}");
         }
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_is_one_holder() {
+        let holder = |client: &str| holder_of(client.parse().unwrap()).to_string();
+        assert_eq!(holder("fd00::1:2:3:4"), holder("fd00::"));
+        assert_ne!(holder("fd00:0:0:1::"), holder("fd00::"));
+        assert_eq!(holder("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_ne!(holder("10.0.0.2"), holder("10.0.0.1"));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Route {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
     }
 
+    /// Returns true if its answers are big: at most eight of them are sent at a time.
+    pub(crate) fn is_limited(self) -> bool {
+        matches!(self, Self::Metrics | Self::Status | Self::Page)
+    }
+
     /// The value of the label `path`.
     pub(crate) fn label(self) -> &'static str {
         match self {

@@ -3,22 +3,30 @@
 use crate::http::{self, Reply};
 use crate::waiting::{until, until_or};
 use crate::{process, programs};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What an agent is told unless its command says something else.
 const USUAL: [(&str, &str); 3] =
     [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")];
+
+/// How old the answers that tell everything may be.
+const RENDERED_EVERY: Duration = Duration::from_secs(1);
 
 /// A running agent; killed when dropped.
 pub struct Agent {
     child: Child,
     address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
+    /// When the answers that are rendered once a second were seen last.
+    seen: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Agent {
@@ -71,7 +79,7 @@ impl Agent {
             let bound: SocketAddr = line.split("address=").nth(1)?.split(' ').next()?.parse().ok()?;
             Some(reachable(bound))
         });
-        Self { child, address, log }
+        Self { child, address, log, seen: Mutex::default() }
     }
 
     /// Where it is asked over HTTP.
@@ -91,8 +99,30 @@ impl Agent {
         self.child.id()
     }
 
-    /// Asks on a connection of its own.
+    /// Asks on a connection of its own. What the agent renders once a second is asked for when it will be rendered anew, so
+    /// that the answer is not older than the question.
     pub fn get(&self, path: &str) -> Reply {
+        if !matches!(path.split('?').next(), Some("/" | "/metrics" | "/status.json")) {
+            return self.get_at_once(path);
+        }
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(seen) = seen.get(path) {
+            sleep((*seen + RENDERED_EVERY).saturating_duration_since(Instant::now()));
+        }
+        let reply = until("a place for a big answer", || {
+            let reply = self.get_at_once(path);
+            reply.header("retry-after").is_none().then_some(reply)
+        });
+        seen.insert(path.to_owned(), Instant::now());
+        reply
+    }
+
+    /// Waits until what others than this ask for, such as a browser, is rendered anew.
+    pub fn next_rendering(&self) {
+        sleep(RENDERED_EVERY);
+    }
+
+    fn get_at_once(&self, path: &str) -> Reply {
         http::get(self.address, path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log_text()))
     }
 

@@ -46,6 +46,7 @@ fn screenshots() -> PathBuf {
 
 /// Looks at the page of an agent in all ways; what it shows is the same in all of them.
 pub(crate) fn look(browser: &Browser, agent: &Agent, state: &str) -> Look {
+    agent.next_rendering();
     let url = format!("http://{}/?pause", agent.address());
     let mut colours = BTreeMap::new();
     let mut looks = Vec::new();

@@ -43,6 +43,7 @@ impl App {
 
     /// An agent-check was answered; `sent` is what its `agent-send` said.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
+        tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
         self.note(Some(peer), None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }

@@ -1,6 +1,7 @@
 //! What the server answers from.
 
 use super::drain_json::DrainJson;
+use super::shared::SharedAnswers;
 use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};
 use nodegate_readiness::probers::Handover;
@@ -13,6 +14,7 @@ use std::hash::BuildHasher;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// How many requests may wait for the first result of their checks; others are answered with what is known. One that
@@ -65,6 +67,7 @@ pub struct App {
     pub(super) version: &'static str,
     start_id: String,
     pub(super) registries: Registries,
+    pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
     pub(super) drain_json: DrainJson,
@@ -94,6 +97,7 @@ impl App {
             // Keyed by the operating system's randomness; unlike a seeded generator, two processes never share it.
             start_id: format!("{:016x}", RandomState::new().hash_one(())),
             registries,
+            shared: SharedAnswers::default(),
             waiting: Semaphore::new(MAX_WAITING),
             probers,
             drain_json: DrainJson::default(),
@@ -120,6 +124,12 @@ impl App {
     /// Takes over the probers of the agent before this one; says how many they are. Called before anything is served.
     pub fn take_over_probers(&self, handover: Handover) -> usize {
         self.probers.take_over(handover, &self.board, self.now())
+    }
+
+    /// Sets how old the answers that tell everything may be: a second if this is not called. Called before anything is
+    /// served.
+    pub fn render_every(&mut self, interval: Duration) {
+        self.shared.set_interval(interval);
     }
 
     /// The moment now.

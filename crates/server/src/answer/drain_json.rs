@@ -1,10 +1,10 @@
 //! `/drain.json`: small, and rendered at most ten times a second, so that many may ask often.
 
 use super::app::App;
+use super::body::AnswerBody;
 use super::response_head::{Format, ResponseHead};
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::Full;
 use nodegate_readiness::Moment;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct DrainJson(Mutex<Option<(Moment, Bytes)>>);
 
 impl App {
     /// Answers what it says, which nobody's names or numbers can make longer than 2 KiB.
-    pub(super) fn drain_json(&self, head: ResponseHead, now: Moment) -> Response<Full<Bytes>> {
+    pub(super) fn drain_json(&self, head: ResponseHead, now: Moment) -> Response<AnswerBody> {
         let mut latest = self.drain_json.0.lock().unwrap_or_else(PoisonError::into_inner);
         let body = match &*latest {
             Some((at, body)) if now.since(*at) < SHARED_FOR => body.clone(),

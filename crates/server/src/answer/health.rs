@@ -2,14 +2,13 @@
 
 use super::app::{App, MAX_WAITING};
 use super::asker::Asker;
+use super::body::AnswerBody;
 use super::respond::ResponseFuture;
 use super::response_head::{Format, ResponseHead};
 use super::told::Told;
 use crate::route::Route;
-use bytes::Bytes;
 use futures::future::{Either, ready};
 use http::{Response, StatusCode, Uri};
-use http_body_util::Full;
 use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +74,7 @@ impl App {
     }
 }
 
-fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<Full<Bytes>> {
+fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if route == Route::Health {
         return head.finish(status, Format::Json, reply.body);

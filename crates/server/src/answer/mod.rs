@@ -3,13 +3,18 @@
 mod agent_check;
 mod app;
 mod asker;
+mod body;
 mod drain_json;
 mod health;
+mod places;
 mod respond;
 mod response_head;
 mod service_health;
+mod shared;
 mod told;
 
 pub use app::{Activate, App, AppParts, NoLocalChecks};
+pub(crate) use asker::log_answer;
+pub use body::AnswerBody;
 pub use respond::ResponseFuture;
 pub(crate) use told::Told;

@@ -2,16 +2,19 @@
 
 use super::app::App;
 use super::asker::{Asker, asks};
+use super::body::AnswerBody;
+use super::places::{MOST, Place};
 use super::response_head::{Format, ResponseHead};
+use super::shared::Representation;
 use super::told::Told;
 use crate::page;
 use crate::route::Route;
-use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
-use http::header::{CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::Full;
 use nodegate_exposition as exposition;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
@@ -27,7 +30,7 @@ use std::time::UNIX_EPOCH;
 /// A response that is there, or one that must be waited for. Only the latter is boxed.
 pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
-type Answered = Result<Response<Full<Bytes>>, Infallible>;
+type Answered = Result<Response<AnswerBody>, Infallible>;
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json or /\n";
 /// The same on a port whose [`Route::tells_everything`] routes are elsewhere.
@@ -84,6 +87,10 @@ impl App {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
             return self.at_once(route, head.text(StatusCode::NOT_FOUND, moved));
         }
+        let place = match peer.filter(|_| route.is_limited()).map(|peer| self.shared.place(peer)) {
+            Some(None) => return self.at_once(route, too_many(head)),
+            place => place.flatten(),
+        };
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(head, route, asker, request.uri(), now),
             Route::NodeName => self.node_name(head),
@@ -95,17 +102,23 @@ impl App {
             }
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
-            Route::Metrics => self.metrics(head, exposition),
-            Route::Status => self.status_json(head, query, now),
+            Route::Metrics => self.shared_answer(head, Representation::Metrics(exposition), place, now),
+            Route::Status => {
+                let which = Representation::Status { pretty: is_pretty(query) };
+                self.shared_answer(head, which, place, now)
+            }
             Route::Drain => self.drain_json(head, now),
-            Route::Page => self.page(head, query, now),
+            Route::Page => {
+                let which = Representation::Page { refreshes: query != "pause" };
+                self.shared_answer(head, which, place, now)
+            }
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
         };
         self.at_once(route, response)
     }
 
-    fn at_once(&self, route: Route, response: Response<Full<Bytes>>) -> (ResponseFuture, Option<Told>) {
+    fn at_once(&self, route: Route, response: Response<AnswerBody>) -> (ResponseFuture, Option<Told>) {
         (self.told(route, None, response), None)
     }
 
@@ -114,27 +127,27 @@ impl App {
         &self,
         route: Route,
         verdict: Option<Verdict>,
-        response: Response<Full<Bytes>>,
+        response: Response<AnswerBody>,
     ) -> ResponseFuture {
         self.metrics.answered(route, response.status(), verdict);
         Either::Left(ready(Ok(response)))
     }
 
-    fn node_name(&self, head: ResponseHead) -> Response<Full<Bytes>> {
+    fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {
         match self.board.node_name() {
             Some(name) => head.text(StatusCode::OK, format!("Node: \"{name}\"")),
             None => head.text(StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING),
         }
     }
 
-    fn live(&self, head: ResponseHead, now: Moment) -> Response<Full<Bytes>> {
+    fn live(&self, head: ResponseHead, now: Moment) -> Response<AnswerBody> {
         match self.liveness.check(now) {
             Ok(()) => head.text(StatusCode::OK, "ok"),
             Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck.to_string()),
         }
     }
 
-    fn ready(&self, head: ResponseHead) -> Response<Full<Bytes>> {
+    fn ready(&self, head: ResponseHead) -> Response<AnswerBody> {
         if self.is_closing() {
             return head.text(StatusCode::SERVICE_UNAVAILABLE, "shutting down");
         }
@@ -144,39 +157,66 @@ impl App {
         }
     }
 
-    fn metrics(&self, head: ResponseHead, format: exposition::Format) -> Response<Full<Bytes>> {
-        match self.registries.encode(format) {
-            Ok(text) => head.finish(StatusCode::OK, Format::Metrics(format), text.into()),
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        }
-    }
-
     /// Everything known.
     pub fn status(&self, now: Moment) -> Status {
         let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         Status::read(&self.board, self.version, now).started_as(self.start_id()).with_probers(probers, drain)
     }
 
-    fn status_json(&self, head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.status(now);
-        let pretty = query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="));
-        let body = if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
-        match body {
-            Ok(mut body) => {
-                body.push(b'\n');
-                head.finish(StatusCode::OK, Format::Json, body.into())
+    /// Answers with the latest rendering.
+    fn shared_answer(
+        &self,
+        mut head: ResponseHead,
+        which: Representation,
+        place: Option<Place>,
+        now: Moment,
+    ) -> Response<AnswerBody> {
+        let format = match which {
+            Representation::Status { .. } => Format::Json,
+            Representation::Metrics(format) => Format::Metrics(format),
+            Representation::Page { .. } => {
+                head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+                head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+                head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+                Format::Html
             }
-            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        };
+        match self.shared.get(which, now, || self.render(which, now)) {
+            Ok(bytes) => head.finish(StatusCode::OK, format, AnswerBody::limited(bytes, place)),
+            Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
         }
     }
 
-    fn page(&self, mut head: ResponseHead, query: &str, now: Moment) -> Response<Full<Bytes>> {
-        let status = self.status(now);
-        head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
-        head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        // A clock before 1970 makes flips look young; nothing depends on it.
-        let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        head.finish(StatusCode::OK, Format::Html, page::render(&status, wall, query != "pause").into())
+    fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>, String> {
+        match which {
+            Representation::Metrics(format) => {
+                self.registries.encode(format).map(String::into_bytes).map_err(|error| error.to_string())
+            }
+            Representation::Status { pretty } => {
+                let status = self.status(now);
+                let json =
+                    if pretty { serde_json::to_vec_pretty(&status) } else { serde_json::to_vec(&status) };
+                let mut json = json.map_err(|error| error.to_string())?;
+                json.push(b'\n');
+                Ok(json)
+            }
+            Representation::Page { refreshes } => {
+                // A clock before 1970 makes flips look young; nothing depends on it.
+                let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Ok(page::render(&self.status(now), wall, refreshes).into_bytes())
+            }
+        }
     }
+}
+
+/// The answer to a client for whose big answer there is no place.
+fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
+    head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+    let busy = format!("up to {MOST} answers of this kind are sent at a time; try again in a second\n");
+    head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
+}
+
+/// Returns true if a query asks for JSON that people can read.
+fn is_pretty(query: &str) -> bool {
+    query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="))
 }

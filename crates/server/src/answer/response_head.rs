@@ -1,10 +1,10 @@
 //! The head of a response. It lives in the header map of its request: hyper hands the same map to the next request of
 //! the connection, so a kept connection allocates none.
 
+use super::body::AnswerBody;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
-use http_body_util::Full;
 
 static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 static ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
@@ -60,15 +60,20 @@ impl ResponseHead {
         self.0.insert(name, value);
     }
 
-    pub(super) fn finish(mut self, status: StatusCode, format: Format, body: Bytes) -> Response<Full<Bytes>> {
+    pub(super) fn finish(
+        mut self,
+        status: StatusCode,
+        format: Format,
+        body: impl Into<AnswerBody>,
+    ) -> Response<AnswerBody> {
         self.0.insert(CONTENT_TYPE, format.value());
-        let mut response = Response::new(Full::new(body));
+        let mut response = Response::new(body.into());
         *response.status_mut() = status;
         *response.headers_mut() = self.0;
         response
     }
 
-    pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-        self.finish(status, Format::Text, body.into())
+    pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
+        self.finish(status, Format::Text, body.into() as Bytes)
     }
 }

@@ -1,12 +1,12 @@
 //! `/services/<namespace>/<name>`: what kube-proxy's healthCheckNodePort tells of a watched Service on this node.
 
 use super::app::App;
+use super::body::AnswerBody;
 use super::response_head::{Format, ResponseHead};
 use crate::route::SERVICES_PREFIX;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
-use http_body_util::Full;
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, Verdict};
 use serde_json::json;
@@ -24,7 +24,7 @@ impl App {
         path: &str,
         raw: &str,
         now: Moment,
-    ) -> (Response<Full<Bytes>>, Option<Verdict>) {
+    ) -> (Response<AnswerBody>, Option<Verdict>) {
         let named = path.strip_prefix(SERVICES_PREFIX).and_then(|path| path.split_once('/'));
         let found = named.and_then(|(namespace, name)| {
             let local_endpoints = self.board.local_endpoints(namespace, name, now)?;
@@ -60,7 +60,7 @@ impl App {
         let weight = if drain.is_some() { 0 } else { local_endpoints };
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        (head.finish(status, Format::Json, body.into()), Some(verdict))
+        (head.finish(status, Format::Json, Bytes::from(body)), Some(verdict))
     }
 
     /// Whether the Node is being taken out, whatever the default checks are.

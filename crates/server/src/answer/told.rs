@@ -1,7 +1,7 @@
 //! An answer that told a verdict: noted, counted, and given again for as long as it is true.
 
 use super::app::App;
-use super::asker::asks;
+use super::asker::{asks, log_answer};
 use crate::route::Route;
 use http::header::HeaderValue;
 use http::{StatusCode, Uri};
@@ -34,39 +34,30 @@ impl Told {
 }
 
 impl App {
-    /// Whether what was told is still the answer to the same question. If so it is told once more, to a peer whose head has
-    /// this `server_state`, or the same as the first time.
-    pub(crate) fn tell_again(
-        &self,
-        told: &Told,
-        peer: IpAddr,
-        server_state: Option<&[u8]>,
-        now: Moment,
-    ) -> bool {
-        let Lookup::Hit(reply) = self.board.lookup(told.uri.query().unwrap_or_default(), now) else {
-            return false;
-        };
-        let again = reply == told.reply && !self.is_closing();
-        if again {
-            self.note_told(told, Some(peer), server_state.or_else(|| told.server_state()), now);
+    /// Returns true if what was told is still the answer to the same question.
+    pub(crate) fn is_still_true(&self, told: &Told, now: Moment) -> bool {
+        match self.board.lookup(told.uri.query().unwrap_or_default(), now) {
+            Lookup::Hit(reply) => reply == told.reply && !self.is_closing(),
+            Lookup::Miss(_) | Lookup::Bad(_) => false,
         }
-        again
     }
 
-    /// Notes and counts an answer.
-    pub(super) fn note_told(
+    /// Notes and counts an answer to a peer whose head has this `server_state`, or the same as the first time.
+    pub(crate) fn note_told(
         &self,
         told: &Told,
         peer: Option<IpAddr>,
         server_state: Option<&[u8]>,
         now: Moment,
     ) {
+        let server_state = server_state.or_else(|| told.server_state());
         let (status, verdict) = (told.status, told.reply.verdict);
         if told.reply.fails_open {
             self.metrics.failed_open();
         }
         self.note(peer, server_state, asks(&told.uri), Some(status.as_u16()), verdict, now);
         self.metrics.answered(told.route, status, verdict);
+        log_answer(peer, &told.uri, status);
     }
 }
 

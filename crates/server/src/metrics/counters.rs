@@ -138,7 +138,7 @@ impl Metrics {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn connections(&self) -> u64 {
+    pub(crate) fn connections(&self) -> u64 {
         let closed = self.closed.load(Ordering::Relaxed);
         self.opened.load(Ordering::Relaxed).saturating_sub(closed)
     }

@@ -1,11 +1,11 @@
-//! The accept loop: a thread that waits in `accept4`, answers each connection as far as that can be done at once, and leaves
-//! the rest to the runtime.
+//! The accept loop: a thread that waits in `accept4`, answers what is known at once, and leaves the rest to others.
 
 use super::acceptor::{Acceptor, Admission};
+use super::agent_check;
 use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
 use super::connections::Connections;
+use super::http::Http;
 use super::limits::Limits;
-use super::protocol::Protocol;
 use super::worker::Worker;
 use crate::answer::App;
 use crate::networks::Networks;
@@ -23,6 +23,13 @@ use tokio::time::{Instant, sleep};
 
 /// A turn of the runtime, in which the task of a closed connection goes.
 const TASK_END: Duration = Duration::from_millis(1);
+
+/// What is spoken on a listener.
+pub(crate) enum Protocol {
+    Http(Arc<Http>),
+    /// `HAProxy`'s.
+    AgentCheck,
+}
 
 /// One listener's connections.
 pub(crate) struct Server {
@@ -69,10 +76,15 @@ impl Drop for AcceptThread {
 }
 
 impl Server {
-    pub(crate) fn new(app: Arc<App>, allow_from: Networks, limits: Limits, protocol: Protocol) -> Self {
+    pub(super) fn new(
+        app: Arc<App>,
+        allow_from: Networks,
+        limits: Limits,
+        connections: Arc<Connections>,
+        protocol: Protocol,
+    ) -> Self {
         app.limit_waiting(limits.connections);
         let acceptor = Acceptor::new(allow_from, Arc::clone(&app.metrics));
-        let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
         Self { app, limits, connections, protocol, acceptor }
     }
 
@@ -81,11 +93,8 @@ impl Server {
         loop {
             match self.acceptor.accept(listener) {
                 Ok(Admission::Admitted(socket, peer)) => {
-                    let started = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer)));
-                    if started.is_err() {
-                        // As in a task a panic is on stderr by now, and costs the one connection.
-                        self.connections.ended_at_once();
-                    }
+                    // As in a task a panic is on stderr by now, and costs the one connection.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer)));
                 }
                 Ok(Admission::Denied(client)) => self.acceptor.count_denied(client, self.app.now()),
                 // As it is to a socket that does not listen.
@@ -123,8 +132,10 @@ impl Server {
 
     /// Begins to answer on a connection.
     pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr) {
-        self.connections.begun();
-        self.protocol.start(&self.app, &self.connections, socket, peer);
+        match &self.protocol {
+            Protocol::Http(http) => http.start(socket, peer),
+            Protocol::AgentCheck => agent_check::start(&self.app, &self.connections, socket, peer),
+        }
     }
 
     /// Closes the connections whose clients are too late, for as long as there are connections to look at.

@@ -1,7 +1,7 @@
 //! One connection as whoever serves it, the sweep and the eviction see it.
 
 use nodegate_readiness::{AtomicMoment, Moment};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(super) struct Activity {
     since: AtomicMoment,
     last: AtomicBool,
     blocked: AtomicBool,
+    /// How often something could be sent.
+    progress: AtomicU32,
 }
 
 impl Activity {
@@ -36,6 +38,7 @@ impl Activity {
             since,
             last: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
+            progress: AtomicU32::new(0),
         }
     }
 
@@ -58,9 +61,14 @@ impl Activity {
         self.since.get().unwrap_or_default()
     }
 
-    /// Bytes have come in.
-    pub(super) fn received(&self) {
-        if self.phase() == Phase::Idle {
+    /// Whether no request has been answered yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.phase() == Phase::New
+    }
+
+    /// These bytes have come in. Empty lines between two requests begin none (RFC 9112, 2.2).
+    pub(super) fn received(&self, bytes: &[u8]) {
+        if self.phase() == Phase::Idle && !bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             self.set(Phase::Reading);
         }
     }
@@ -74,14 +82,20 @@ impl Activity {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Whether the client leaves no room for an answer to be sent.
-    pub(super) fn set_blocked(&self, blocked: bool) {
-        self.blocked.store(blocked, Ordering::Relaxed);
+    /// The client leaves no room for an answer to be sent.
+    pub(super) fn block(&self) {
+        self.blocked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether everything received was answered, and all of that was sent.
-    pub(super) fn is_settled(&self) -> bool {
-        self.phase() == Phase::Idle && !self.blocked.load(Ordering::Relaxed)
+    /// There is room again.
+    pub(super) fn unblock(&self) {
+        self.blocked.store(false, Ordering::Relaxed);
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often something could be sent so far, if nothing can be sent now.
+    pub(super) fn blocked(&self) -> Option<u32> {
+        self.blocked.load(Ordering::Relaxed).then(|| self.progress.load(Ordering::Relaxed))
     }
 
     /// A request is complete and its answer must be waited for.

@@ -1,15 +1,16 @@
-//! The table of open connections: bounded, swept, and evicting the one that has been idle for the longest time.
+//! The table of open connections: bounded, swept, and evicting an idle one of the client that holds most.
 
 use super::activity::{Activity, Phase};
-use super::eviction::{AllIdle, Idle};
-use super::http::Connection;
+use super::eviction::{AllIdle, FAIR, Holders, Idle};
 use super::limits::Limits;
+use super::poller::Poller;
 use crate::metrics::Metrics;
 use futures::future::{AbortHandle, Abortable};
 use nodegate_readiness::Moment;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::mem;
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -29,17 +30,21 @@ pub(super) struct Connections {
 struct Table {
     next_key: u64,
     entries: BTreeMap<u64, Entry>,
-    /// What the last look at all of them found, the next one last.
+    holders: Holders,
+    /// What the last look for idle connections found, the next one last.
     to_evict: Vec<Idle>,
     /// Whether nobody gets a slot any more.
     closed: bool,
 }
 
 struct Entry {
+    client: IpAddr,
     activity: Arc<Activity>,
     place: Place,
     /// Since when the connection has been seen to owe a request, and after which activity.
     reading: Option<(Moment, Moment)>,
+    /// Since when it has been seen to have no room for its answer, and after which progress.
+    blocked: Option<(u32, Moment)>,
 }
 
 /// Where a connection is.
@@ -48,8 +53,18 @@ enum Place {
     AtWork,
     Task(AbortHandle),
     /// Here, until there is a request.
-    Waiting(Box<Connection>),
+    Waiting(Arc<Waiting>),
 }
+
+/// A connection that waits for a request.
+pub(super) struct Waiting {
+    pub(super) socket: TcpStream,
+    pub(super) peer: IpAddr,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// A connection that was accepted, and counts as open until this is dropped or has a slot.
+pub(super) struct Opened<'a>(&'a Arc<Connections>);
 
 /// A slot in the table, given back when dropped, as by a task that ended, was aborted, or never ran; unless the connection is
 /// kept in it.
@@ -66,69 +81,37 @@ impl Connections {
     }
 
     /// Counts a connection that begins.
-    pub(super) fn begun(&self) {
+    pub(super) fn open(self: &Arc<Self>) -> Opened<'_> {
         self.entered.fetch_add(1, Ordering::Relaxed);
         self.metrics.opened();
+        Opened(self)
     }
 
-    /// Counts the end of one that needed no slot.
-    pub(super) fn ended_at_once(&self) {
-        self.metrics.closed();
-    }
-
-    /// Takes a slot, at the cost of the oldest idle connection if there is none left; `None` if all are busy, or after the end.
-    pub(super) fn enter(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
-        let now = activity.since();
-        let mut table = self.table();
-        if table.closed {
-            self.metrics.closed();
-            return None;
-        }
-        if table.entries.len() >= self.limits.connections && !self.evict(&mut table) {
-            self.metrics.refused();
-            self.metrics.closed();
-            return None;
-        }
-        if table.entries.is_empty() {
-            self.filled.notify_one();
-        }
-        let key = table.next_key;
-        table.next_key += 1;
-        let reading = Some((activity.since(), now));
-        table.entries.insert(key, Entry { reading, activity, place: Place::AtWork });
-        debug_assert!(table.entries.len() <= self.limits.connections);
-        Some(self.slot(key))
-    }
-
-    /// Takes the connection that waits in this slot, unless it has been closed.
-    pub(super) fn take(&self, key: u64) -> Option<Box<Connection>> {
-        let mut table = self.table();
-        let place = &mut table.entries.get_mut(&key)?.place;
-        match mem::replace(place, Place::AtWork) {
-            Place::Waiting(connection) => Some(connection),
-            other => {
-                *place = other;
-                None
-            }
+    /// Returns the connection that waits in this slot, unless it has been closed.
+    pub(super) fn waiting(&self, key: u64) -> Option<Arc<Waiting>> {
+        match &self.table().entries.get(&key)?.place {
+            Place::Waiting(waiting) => Some(Arc::clone(waiting)),
+            Place::AtWork | Place::Task(_) => None,
         }
     }
 
-    /// Lets a connection wait in its slot for the next request, unless it has been closed.
-    pub(super) fn keep(&self, key: u64, mut connection: Box<Connection>) {
-        let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&key) else { return };
-        // The poller may report it at once, and whoever takes it then waits for the table.
-        match connection.enter_poller(key) {
-            Ok(()) => entry.place = Place::Waiting(connection),
-            Err(error) => {
-                tracing::debug!(%error, "can't wait for the next request of a connection");
-                drop(self.leave(&mut table, key));
-            }
-        }
+    /// Takes a connection that waits out of its slot, unless it has been closed. The caller must have the only other share.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        key: u64,
+        waiting: Arc<Waiting>,
+    ) -> Option<(ConnectionSlot, Waiting)> {
+        let place = mem::replace(&mut self.table().entries.get_mut(&key)?.place, Place::AtWork);
+        let slot = ConnectionSlot { key, connections: Arc::clone(self), kept: false };
+        drop(place);
+        Some((slot, Arc::into_inner(waiting)?))
     }
 
-    pub(super) fn slot(self: &Arc<Self>, key: u64) -> ConnectionSlot {
-        ConnectionSlot { key, connections: Arc::clone(self), kept: false }
+    /// Closes the connection in this slot.
+    pub(super) fn close(&self, key: u64) {
+        // The socket is closed when the lock is free again.
+        let entry = self.leave(&mut self.table(), key);
+        drop(entry);
     }
 
     /// How many connections have begun so far.
@@ -141,7 +124,6 @@ impl Connections {
         self.evict(&mut self.table())
     }
 
-    /// Closes one of those that have been idle for the longest time.
     fn evict(&self, table: &mut Table) -> bool {
         let Some(key) = table.next_to_evict() else { return false };
         self.remove(table, key);
@@ -151,20 +133,7 @@ impl Connections {
 
     /// Closes the connections whose clients are too late.
     pub(super) fn sweep(&self, now: Moment) {
-        self.close_where(|entry| {
-            let since = entry.activity.since();
-            match entry.activity.phase() {
-                Phase::Busy => false,
-                Phase::Idle => now.since(since) > self.limits.idle_timeout,
-                Phase::New | Phase::Reading => match entry.reading {
-                    Some((after, seen)) if after == since => now.since(seen) > self.limits.header_timeout,
-                    _ => {
-                        entry.reading = Some((since, now));
-                        false
-                    }
-                },
-            }
-        });
+        self.close_where(|entry| entry.is_late(now, &self.limits));
     }
 
     /// Closes the kept connections on which nothing is going on.
@@ -190,6 +159,7 @@ impl Connections {
 
     fn leave(&self, table: &mut Table, key: u64) -> Option<Entry> {
         let entry = table.entries.remove(&key)?;
+        table.holders.remove(entry.client, key);
         self.metrics.closed();
         if table.entries.is_empty() {
             self.emptied.notify_one();
@@ -229,30 +199,70 @@ impl Connections {
     }
 }
 
+impl Entry {
+    fn is_late(&mut self, now: Moment, limits: &Limits) -> bool {
+        let progress = self.activity.blocked();
+        let seen = |(_, seen): (u32, Moment)| now.since(seen) > limits.write_timeout;
+        match (progress, self.blocked) {
+            (Some(progress), Some(blocked)) if blocked.0 == progress && seen(blocked) => return true,
+            (Some(progress), Some((after, _))) if after == progress => {}
+            (progress, _) => self.blocked = progress.map(|progress| (progress, now)),
+        }
+        let since = self.activity.since();
+        match self.activity.phase() {
+            Phase::Busy => false,
+            Phase::Idle => now.since(since) > limits.idle_timeout,
+            Phase::New | Phase::Reading => match self.reading {
+                Some((after, seen)) if after == since => now.since(seen) > limits.header_timeout,
+                _ => {
+                    self.reading = Some((since, now));
+                    false
+                }
+            },
+        }
+    }
+}
+
 impl Table {
     /// The first that is idle still of those found last, or of those that are found now; `None` if all are busy.
     fn next_to_evict(&mut self) -> Option<u64> {
         self.pop_idle().or_else(|| {
-            self.to_evict = self.all_idle().oldest();
+            self.to_evict = self.find_idle();
             self.pop_idle()
         })
     }
 
     fn pop_idle(&mut self) -> Option<u64> {
         while let Some(Idle { since, key }) = self.to_evict.pop() {
+            let Some(entry) = self.entries.get(&key) else { continue };
+            if !self.holders.is_among_the_largest(entry.client) {
+                self.to_evict.clear();
+                return None;
+            }
             // Of one that was busy in between the time is another.
-            let idle =
-                |entry: &Entry| entry.activity.phase() != Phase::Busy && entry.activity.since() == since;
-            if self.entries.get(&key).is_some_and(idle) {
+            if entry.activity.phase() != Phase::Busy && entry.activity.since() == since {
                 return Some(key);
             }
         }
         None
     }
 
-    fn all_idle(&self) -> AllIdle {
+    /// Looks at the connections of the client that holds most; at those of the next one if all of these are busy; and at
+    /// all connections if nobody holds more than a few.
+    fn find_idle(&self) -> Vec<Idle> {
+        let many = self.holders.largest_first().take_while(|(count, _)| *count > FAIR);
+        for (_, keys) in many {
+            let idle = self.idle(keys.iter().copied());
+            if !idle.is_empty() {
+                return idle;
+            }
+        }
+        self.idle(self.entries.keys().copied())
+    }
+
+    fn idle(&self, keys: impl Iterator<Item = u64>) -> Vec<Idle> {
         let mut all = AllIdle::default();
-        for (&key, entry) in &self.entries {
+        for (key, entry) in keys.filter_map(|key| Some((key, self.entries.get(&key)?))) {
             let idle = Idle { since: entry.activity.since(), key };
             match entry.activity.phase() {
                 Phase::Busy => {}
@@ -260,15 +270,63 @@ impl Table {
                 Phase::Reading | Phase::Idle => all.kept.push(idle),
             }
         }
-        all
+        all.oldest()
+    }
+}
+
+impl Opened<'_> {
+    /// Takes a slot, at the cost of an idle connection if there is none left; `None` if all are busy, or after the end.
+    pub(super) fn enter(self, client: IpAddr, activity: Arc<Activity>) -> Option<ConnectionSlot> {
+        let connections = self.0;
+        let now = activity.since();
+        let mut table = connections.table();
+        if table.closed {
+            return None;
+        }
+        if table.entries.len() >= connections.limits.connections && !connections.evict(&mut table) {
+            connections.metrics.refused();
+            return None;
+        }
+        if table.entries.is_empty() {
+            connections.filled.notify_one();
+        }
+        let key = table.next_key;
+        table.next_key += 1;
+        let client = table.holders.add(client, key);
+        let reading = Some((now, now));
+        table.entries.insert(key, Entry { client, activity, place: Place::AtWork, reading, blocked: None });
+        debug_assert!(table.entries.len() <= connections.limits.connections);
+        // From now on the table counts it.
+        mem::forget(self);
+        Some(ConnectionSlot { key, connections: Arc::clone(connections), kept: false })
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.closed();
     }
 }
 
 impl ConnectionSlot {
     /// Lets the connection wait here for its next request.
-    pub(super) fn keep(mut self, connection: Box<Connection>) {
+    pub(super) fn wait(mut self, waiting: Waiting, poller: &Poller) {
+        let mut table = self.connections.table();
+        let Some(entry) = table.entries.get_mut(&self.key) else {
+            drop(table);
+            return;
+        };
+        // What has come before this is reported, too, and whoever takes the connection then waits for the table.
+        match poller.add(&waiting.socket, self.key) {
+            Ok(()) => entry.place = Place::Waiting(Arc::new(waiting)),
+            Err(error) => {
+                drop(table);
+                tracing::debug!(%error, "can't wait for the next request of a connection");
+                return;
+            }
+        }
+        drop(table);
         self.kept = true;
-        self.connections.keep(self.key, connection);
     }
 
     /// Gives the connection a task, unless it has been closed.
@@ -287,10 +345,9 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        if self.kept {
-            return;
+        if !self.kept {
+            self.connections.close(self.key);
         }
-        drop(self.connections.leave(&mut self.connections.table(), self.key));
     }
 }
 

@@ -1,10 +1,59 @@
 //! Which idle connections are closed when there is no slot left.
 
+use crate::networks::holder_of;
 use nodegate_readiness::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-/// One look at all connections finds a sixteenth of them: to look anew for each one would make whoever fills the table
-/// pay nothing, and the agent a thousand entries for every connection.
+/// One look at a client's connections finds a sixteenth of them: to look anew for each one would make whoever fills the
+/// table pay nothing, and the agent a thousand entries for every connection.
 const SHARE: usize = 16;
+
+/// A client that holds no more connections than this is not singled out, even if all others hold fewer: a balancer has a
+/// kept connection for each of its backends, and a flood may come from a thousand addresses.
+pub(super) const FAIR: usize = 8;
+
+/// How many connections each client holds. All addresses of an IPv6 /64 are one client.
+#[derive(Default)]
+pub(super) struct Holders {
+    keys: BTreeMap<IpAddr, BTreeSet<u64>>,
+    counts: BTreeSet<(usize, IpAddr)>,
+}
+
+impl Holders {
+    /// Adds a connection, and returns the client that it counts for.
+    pub(super) fn add(&mut self, client: IpAddr, key: u64) -> IpAddr {
+        let client = holder_of(client);
+        let keys = self.keys.entry(client).or_default();
+        self.counts.remove(&(keys.len(), client));
+        keys.insert(key);
+        self.counts.insert((keys.len(), client));
+        client
+    }
+
+    /// Removes a connection of a client that [`add`](Self::add) returned.
+    pub(super) fn remove(&mut self, client: IpAddr, key: u64) {
+        let Some(keys) = self.keys.get_mut(&client) else { return };
+        self.counts.remove(&(keys.len(), client));
+        keys.remove(&key);
+        if keys.is_empty() {
+            self.keys.remove(&client);
+        } else {
+            self.counts.insert((keys.len(), client));
+        }
+    }
+
+    /// The number of connections that each client holds, and which, the largest number first.
+    pub(super) fn largest_first(&self) -> impl Iterator<Item = (usize, &BTreeSet<u64>)> {
+        self.counts.iter().rev().filter_map(|(count, client)| Some((*count, self.keys.get(client)?)))
+    }
+
+    /// Returns true if this client holds at least half as many as the one that holds most, or if nobody holds many.
+    pub(super) fn is_among_the_largest(&self, client: IpAddr) -> bool {
+        let largest = self.counts.last().map_or(0, |(count, _)| *count);
+        largest <= FAIR || self.keys.get(&client).is_some_and(|keys| keys.len() * 2 >= largest)
+    }
+}
 
 /// A connection on which nothing goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,5 +117,28 @@ mod tests {
     fn of_two_kinds_the_one_that_floods_goes() {
         assert_eq!(first_keys(idle(16..64), idle(0..16)), [16, 17, 18, 19]);
         assert_eq!(first_keys(idle(0..16), idle(16..64)), [16, 17, 18, 19]);
+    }
+
+    #[test]
+    fn the_client_that_holds_most_comes_first() {
+        let mut holders = Holders::default();
+        let client = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (key, address) in [(1, "10.0.0.1"), (2, "fd00::1"), (3, "fd00::2"), (4, "10.0.0.2")] {
+            holders.add(client(address), key);
+        }
+        let first =
+            |holders: &Holders| holders.largest_first().map(|(_, keys)| Vec::from_iter(keys.clone())).next();
+        assert_eq!(first(&holders), Some(vec![2, 3]));
+        let network = holder_of(client("fd00::1"));
+        holders.remove(network, 2);
+        holders.add(client("::ffff:10.0.0.1"), 5);
+        assert_eq!(first(&holders), Some(vec![1, 5]));
+        holders.remove(network, 3);
+        assert_eq!((holders.keys.len(), holders.counts.len()), (2, 2));
+        for key in 10..30 {
+            holders.add(client("10.0.0.3"), key);
+        }
+        assert!(holders.is_among_the_largest(client("10.0.0.3")));
+        assert!(!holders.is_among_the_largest(client("10.0.0.1")));
     }
 }

@@ -1,53 +1,73 @@
-//! HTTP on one connection: what is known is answered at once, and hyper does the rest.
+//! HTTP as hyper speaks it, on the runtime: whatever is not known already is parsed here, and the connection stays.
 
 use super::activity::Activity;
-use super::known_heads::{Exchange, KnownHeads, MOST_BYTES};
+use super::connections::{ConnectionSlot, Connections};
+use super::fast_path::Rest;
+use super::known_heads::KnownHeads;
+use super::lesson::Lesson;
 use super::poller::Poller;
-use super::requests::{MAX_HEAD_BYTES, RequestHandler};
-use super::socket::CHUNK;
+use super::proxy_header;
 use super::stream::Stream;
-use crate::answer::App;
+use crate::answer::{AnswerBody, App, ResponseFuture, log_answer};
+use futures::future::{Either, ready};
+use http::header::CONNECTION;
+use http::{Request, Response, Version};
+use http_body::Body;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
-use std::mem::{self, MaybeUninit};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
 
-/// So often hyper gets something to parse before others have their turn; each time it is at least what is read at a time.
-const MOST_PARSED: usize = 16;
-
-// Who sends a known head has sent less than could be read: there is nothing behind it that was not reported by the poller.
-const _: () = assert!(MOST_BYTES < CHUNK);
+/// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
+const MAX_HEAD_BYTES: usize = 8192;
 
 /// What all connections of one listener share.
 pub(crate) struct Http {
-    builder: http1::Builder,
+    pub(super) app: Arc<App>,
+    pub(super) connections: Arc<Connections>,
     known_heads: Mutex<KnownHeads>,
+    /// Where the connections wait whose next request may be known.
+    pub(super) poller: Poller,
+    /// See [`ServeOptions::accept_proxy`](crate::ServeOptions::accept_proxy).
+    pub(super) accept_proxy: bool,
     /// See [`ServeOptions::metrics_moved_to`](crate::ServeOptions::metrics_moved_to).
     metrics_moved_to: Option<SocketAddr>,
-    poller: Arc<Poller>,
+    builder: http1::Builder,
 }
 
 impl Http {
-    pub(super) fn new(metrics_moved_to: Option<SocketAddr>) -> io::Result<Self> {
-        let (builder, poller) = (builder(), Arc::new(Poller::new()?));
-        Ok(Self { builder, known_heads: Mutex::default(), metrics_moved_to, poller })
+    pub(super) fn new(
+        app: Arc<App>,
+        connections: Arc<Connections>,
+        accept_proxy: bool,
+        metrics_moved_to: Option<SocketAddr>,
+    ) -> io::Result<Self> {
+        let (known_heads, poller, builder) = (Mutex::default(), Poller::new()?, builder());
+        Ok(Self { app, connections, known_heads, poller, accept_proxy, metrics_moved_to, builder })
     }
 
-    /// Where its kept connections wait.
-    pub(super) fn poller(&self) -> &Arc<Poller> {
-        &self.poller
-    }
-
-    /// Whoever answers the requests of a connection.
-    pub(super) fn handler(&self, app: Arc<App>, activity: Arc<Activity>, peer: IpAddr) -> RequestHandler {
-        RequestHandler::new(app, activity, peer, self.metrics_moved_to)
-    }
-
-    /// Held for as long as one answer takes to be found, and never across a system call or an await.
     pub(super) fn known_heads(&self) -> MutexGuard<'_, KnownHeads> {
         self.known_heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a connection to hyper, for good.
+    pub(super) fn parse(
+        self: &Arc<Self>,
+        slot: ConnectionSlot,
+        socket: TcpStream,
+        peer: IpAddr,
+        activity: Arc<Activity>,
+        rest: Rest,
+    ) {
+        let http = Arc::clone(self);
+        slot.spawn(|slot| async move {
+            converse(http, Stream::new(socket, Arc::clone(&activity)), peer, activity, rest).await;
+            drop(slot);
+        });
     }
 }
 
@@ -62,224 +82,117 @@ fn builder() -> http1::Builder {
     http
 }
 
-/// A connection, until nothing more is to be read from it.
-pub(super) struct Connection {
-    http: Arc<Http>,
-    activity: Arc<Activity>,
-    state: State,
-}
-
-#[expect(clippy::large_enum_variant, reason = "a connection that is kept is in a box of its own")]
-enum State {
-    /// All that was received has been answered; what comes next is compared with what is known.
-    Between(Stream, RequestHandler),
-    /// hyper parses and answers.
-    Parsing(http1::Connection<Stream, RequestHandler>),
-    /// On the way from one to the other.
-    Nowhere,
-}
-
-/// What is next, after all has been done that could be done.
-pub(super) enum Turn {
-    /// Another request.
-    Idle,
-    /// The end.
-    End,
-}
-
-/// What is to be waited for, after all has been done that could be done at once.
-#[derive(Clone, Copy)]
-pub(super) enum Wait {
-    /// The next request.
-    Request,
-    /// The rest of a request, an answer, or room to send it.
-    Progress,
-    /// The last answer must be given time to arrive.
-    Arrival,
-}
-
-/// What came of a look for the next request.
-enum Next {
-    Answered,
-    /// It is for hyper to parse.
-    Unknown,
-    /// Nothing has come.
-    Nothing,
-    /// There is none.
-    End,
-}
-
-impl Connection {
-    pub(super) fn new(http: &Arc<Http>, stream: Stream, handler: RequestHandler) -> Self {
-        let (http, activity) = (Arc::clone(http), Arc::clone(handler.activity()));
-        Self { http, activity, state: State::Between(stream, handler) }
+/// A connection, from its first request that is not known to its end.
+async fn converse(http: Arc<Http>, mut stream: Stream, peer: IpAddr, activity: Arc<Activity>, rest: Rest) {
+    let Rest { mut received, may_be_proxied, unsent, ends } = rest;
+    if may_be_proxied && skip_proxy_header(&mut stream, &mut received).await.is_err() {
+        return;
     }
-
-    /// Goes on until it must wait.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
-        let (mut answered, mut parsed) = (false, 0);
-        loop {
-            match &mut self.state {
-                State::Between(stream, _) if stream.has_unread() => {
-                    if parsed == MOST_PARSED {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    parsed += 1;
-                    self.begin_to_parse();
-                }
-                State::Between(stream, handler) => {
-                    if ready!(stream.poll_unsent(cx)).is_err() || handler.has_ended() {
-                        return Poll::Ready(Turn::End);
-                    }
-                    if answered {
-                        return Poll::Ready(Turn::Idle);
-                    }
-                    match next(stream, handler, &self.http) {
-                        Next::Answered => answered = true,
-                        Next::Unknown => {}
-                        Next::Nothing => return Poll::Ready(Turn::Idle),
-                        Next::End => return Poll::Ready(Turn::End),
-                    }
-                }
-                State::Parsing(connection) => {
-                    let polled = connection.poll_without_shutdown(cx);
-                    if let Poll::Ready(Err(error)) = &polled {
-                        tracing::debug!(%error, "connection ended");
-                    }
-                    if polled.is_pending() && !self.activity.is_settled() {
-                        return Poll::Pending;
-                    }
-                    self.end_parsing(polled.is_ready());
-                    if polled.is_ready() {
-                        return Poll::Ready(Turn::End);
-                    }
-                }
-                State::Nowhere => return Poll::Ready(Turn::End),
-            }
-        }
+    if stream.send_all(&unsent).await.is_err() {
+        return;
     }
-
-    /// Does what can be done without waiting, in which hyper has its first look at a request; `None` if that was all.
-    pub(super) fn answer_at_once(&mut self) -> Option<Wait> {
-        // Who waits for progress begins with a poll.
-        match self.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => Some(Wait::Progress),
-            Poll::Ready(Turn::Idle) => Some(Wait::Request),
-            Poll::Ready(Turn::End) if self.stream()?.finish() => None,
-            Poll::Ready(Turn::End) => Some(Wait::Arrival),
-        }
-    }
-
-    /// Waits for the next request in the poller, as `key`.
-    pub(super) fn enter_poller(&mut self, key: u64) -> io::Result<()> {
-        match &mut self.state {
-            State::Between(stream, _) => stream.enter(&self.http.poller, key),
-            State::Parsing(_) | State::Nowhere => Ok(()),
-        }
-    }
-
-    /// The stream, unless hyper has it.
-    pub(super) fn stream(&mut self) -> Option<&mut Stream> {
-        match &mut self.state {
-            State::Between(stream, _) => Some(stream),
-            State::Parsing(_) | State::Nowhere => None,
-        }
-    }
-
-    fn begin_to_parse(&mut self) {
-        self.state = match mem::replace(&mut self.state, State::Nowhere) {
-            State::Between(stream, handler) => {
-                State::Parsing(self.http.builder.serve_connection(stream, handler))
-            }
-            other => other,
+    if !ends {
+        let lesson = Lesson::new(Arc::clone(&http), peer);
+        stream.attend(Arc::clone(&lesson), received);
+        let handler = RequestHandler {
+            app: Arc::clone(&http.app),
+            activity,
+            peer,
+            metrics_moved_to: http.metrics_moved_to,
+            lesson,
         };
-    }
-
-    /// hyper's buffers go with it: a connection that is kept costs next to nothing between two requests.
-    fn end_parsing(&mut self, ends: bool) {
-        let State::Parsing(connection) = mem::replace(&mut self.state, State::Nowhere) else { return };
-        let http1::Parts { io: mut stream, read_buf, service: handler, .. } = connection.into_parts();
-        if let (Some((head, answer)), Some(told), true) =
-            (stream.exchanged(), handler.take_told(), read_buf.is_empty())
-        {
-            self.http.known_heads().remember(Exchange { head, answer, told, ends });
+        let mut connection = http.builder.serve_connection(stream, handler);
+        let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+        let http1::Parts { io, service: handler, .. } = connection.into_parts();
+        stream = io;
+        match ended {
+            Ok(()) => handler.lesson.ended(),
+            Err(error) => tracing::debug!(%error, "connection ended"),
         }
-        stream.give_back(&read_buf);
-        self.state = State::Between(stream, handler);
+    }
+    stream.close().await;
+}
+
+/// Reads on until it is clear where a PROXY header ends that may begin in `received`, and takes it away.
+async fn skip_proxy_header(stream: &mut Stream, received: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        match proxy_header::find(received) {
+            Ok(Some(length)) => {
+                received.drain(..length);
+                return Ok(());
+            }
+            Ok(None) => {
+                let more = stream.hear(proxy_header::MOST).await;
+                if more.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                received.extend(more);
+            }
+            Err(proxy_header::Malformed) => return Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
-/// Looks for a request, and answers it if it is known.
-fn next(stream: &mut Stream, handler: &RequestHandler, http: &Http) -> Next {
-    let mut room = [MaybeUninit::uninit(); CHUNK];
-    let received: &[u8] = match stream.receive(&mut room) {
-        Ok(None) => return Next::Nothing,
-        Ok(Some(received)) => received,
-        Err(_) => &[],
-    };
-    if received.is_empty() {
-        return Next::End;
-    }
-    let mut answer = [MaybeUninit::uninit(); _];
-    let Some(answer) = handler.answer_known(&mut http.known_heads(), received, &mut answer) else {
-        stream.give_back(received);
-        return Next::Unknown;
-    };
-    if stream.send_or_keep(answer).is_ok() { Next::Answered } else { Next::End }
+/// Answers the requests of one connection.
+struct RequestHandler {
+    app: Arc<App>,
+    activity: Arc<Activity>,
+    peer: IpAddr,
+    metrics_moved_to: Option<SocketAddr>,
+    lesson: Arc<Lesson>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nodegate_readiness::{Board, Catalog, Policy};
-    use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Wake;
-    use std::thread;
+impl Service<Request<Incoming>> for RequestHandler {
+    type Response = Response<AnswerBody>;
+    type Error = Infallible;
+    type Future = ResponseFuture;
 
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::SeqCst);
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        debug_assert!(head_bytes(&request) <= MAX_HEAD_BYTES, "hyper refuses longer heads");
+        let now = self.app.now();
+        let body_left = !request.body().is_end_stream();
+        if body_left || self.app.is_closing() || asks_to_close(&request) {
+            self.activity.end_after_answer();
+        }
+        // What tells a verdict is logged where that is noted.
+        let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
+        let (response, told) = self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to);
+        let uri = uri.filter(|_| told.is_none());
+        self.lesson.parsed(told.filter(|_| !body_left));
+        match response {
+            Either::Left(response) => {
+                self.activity.end(now, body_left);
+                let response = response.into_inner();
+                if let (Some(uri), Ok(response)) = (uri, &response) {
+                    log_answer(Some(self.peer), &uri, response.status());
+                }
+                Either::Left(ready(response))
+            }
+            Either::Right(later) => {
+                self.activity.begin();
+                let (app, activity) = (Arc::clone(&self.app), Arc::clone(&self.activity));
+                Either::Right(Box::pin(async move {
+                    let response = later.await;
+                    activity.end(app.now(), body_left);
+                    response
+                }))
+            }
         }
     }
+}
 
-    const REQUEST: &str = "GET /nodename HTTP/1.1\r\nHost: a\r\n\r\n";
-
-    /// A connection, and its client.
-    fn connection() -> (Connection, TcpStream) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (socket, peer) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
-        let (http, app) = (Arc::new(Http::new(None).unwrap()), App::of(board));
-        let activity = Arc::new(Activity::new(app.now()));
-        let stream = Stream::new(socket, Arc::clone(&activity));
-        let handler = http.handler(app, activity, peer.ip());
-        (Connection::new(&http, stream, handler), client)
+/// Whether hyper ends the connection after this request. It knows more ways to say so; those cost a packet more.
+fn asks_to_close(request: &Request<Incoming>) -> bool {
+    let mut values = request.headers().get_all(CONNECTION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => request.version() == Version::HTTP_10,
+        (Some(value), None) => value.as_bytes().eq_ignore_ascii_case(b"close"),
+        _ => false,
     }
+}
 
-    #[tokio::test]
-    async fn who_asks_without_end_lets_others_have_their_turn() {
-        let (mut connection, mut client) = connection();
-        let requests = MOST_PARSED * 2 * CHUNK / REQUEST.len();
-        client.write_all(REQUEST.repeat(requests).as_bytes()).unwrap();
-        // Its answers are more than fits between the two.
-        let mut answers = client.try_clone().unwrap();
-        let reading = thread::spawn(move || answers.read_to_end(&mut Vec::new()));
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(Arc::clone(&woken));
-        assert!(connection.poll(&mut Context::from_waker(&waker)).is_pending());
-        assert!(woken.0.load(Ordering::SeqCst), "it wants to go on");
-        while connection.poll(&mut Context::from_waker(&waker)).is_pending() {
-            tokio::task::yield_now().await;
-        }
-        drop(connection);
-        assert!(reading.join().unwrap().is_ok());
-    }
+/// What a head has had at the least when it was sent.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    target + request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
 }

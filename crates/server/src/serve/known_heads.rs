@@ -4,7 +4,7 @@
 //! that differs from the last one; to the same bytes and for the same [`Told`] what was sent is sent again. Only two things
 //! move on: the date of the answer, and in the head what `HAProxy` says of its server (`http-check send-state`).
 
-use crate::answer::{App, Told};
+use crate::answer::Told;
 use httpdate::HttpDate;
 use nodegate_readiness::Moment;
 use std::mem::MaybeUninit;
@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// More than the balancers of a node have different checks. Who asks for more makes the others' be parsed anew.
 const MOST_HEADS: usize = 32;
+/// As many are learned from one client, so that no one makes all others' be parsed anew.
+const MOST_OF_ONE: usize = 16;
 /// Longer than a balancer's head, and than the answer to it, is.
 pub(super) const MOST_BYTES: usize = 1024;
 
@@ -26,14 +28,19 @@ const DATE_LEN: usize = 29;
 #[derive(Default)]
 pub(super) struct KnownHeads {
     heads: Vec<KnownHead>,
-    /// The one that gives way to the next.
-    oldest: usize,
+    /// How many were learned so far.
+    learned: u64,
     clock: Clock,
 }
 
 /// One head, and the answer to it.
 struct KnownHead {
     head: Head,
+    /// The client that asked it first.
+    teacher: IpAddr,
+    learned: u64,
+    /// When it was asked last, if it was asked again.
+    used: Option<Moment>,
     /// What the answer says.
     told: Told,
     /// Whether the connection ends with it.
@@ -66,13 +73,18 @@ struct Clock {
     text: [u8; DATE_LEN],
 }
 
-/// Room for an answer: it is sent when nobody else has to wait for the heads.
+/// Room for an answer.
 pub(super) type Room = [MaybeUninit<u8>; MOST_BYTES];
 
-/// What to send, and whether the connection ends with it.
+/// What to send, and what is to be noted of it.
 pub(super) struct KnownAnswer<'a> {
-    pub(super) bytes: &'a [u8],
+    bytes: &'a [u8],
+    /// Whether the connection ends with it.
     pub(super) ends: bool,
+    /// What it tells.
+    pub(super) told: &'a Told,
+    /// What is in the head where its first one had what `HAProxy` said of its server.
+    pub(super) server_state: Option<&'a [u8]>,
 }
 
 /// Bytes that are a head.
@@ -82,38 +94,27 @@ struct Match<'a> {
 }
 
 impl KnownHeads {
-    /// What was sent in answer to these bytes, with the date of now, if it is still the answer: it is told this peer once more.
-    pub(super) fn answer_again<'a>(
-        &mut self,
-        bytes: &[u8],
-        app: &App,
-        peer: IpAddr,
+    /// Returns what was sent in answer to this head, with the date of `wall`, if what that tells `is_true` still.
+    pub(super) fn answer<'a>(
+        &'a mut self,
+        head: &'a [u8],
         now: Moment,
-        room: &'a mut Room,
+        wall: SystemTime,
+        is_true: impl FnOnce(&Told) -> bool,
     ) -> Option<KnownAnswer<'a>> {
-        let again = |told: &Told, state: Option<&[u8]>| app.tell_again(told, peer, state, now);
-        let KnownAnswer { bytes, ends } = self.answer(bytes, nodegate_clock::wall(), again)?;
-        Some(KnownAnswer { bytes: room.get_mut(..bytes.len())?.write_copy_of_slice(bytes), ends })
-    }
-
-    /// What was sent in answer to these bytes, with the date of now, if `is_true` of what it says and of the server's state.
-    fn answer(
-        &mut self,
-        bytes: &[u8],
-        now: SystemTime,
-        is_true: impl FnOnce(&Told, Option<&[u8]>) -> bool,
-    ) -> Option<KnownAnswer<'_>> {
-        let mut found = self.heads.iter_mut().filter_map(|known| Some((known.head.matches(bytes)?, known)));
+        let mut found = self.heads.iter_mut().filter_map(|known| Some((known.head.matches(head)?, known)));
         let (Match { server_state }, known) = found.next()?;
-        if !is_true(&known.told, server_state) {
+        if !is_true(&known.told) {
             return None;
         }
-        known.date(self.clock.at(now));
-        Some(KnownAnswer { bytes: &known.answer, ends: known.ends })
+        known.date(self.clock.at(wall));
+        known.used = Some(now);
+        let KnownHead { answer, ends, told, .. } = known;
+        Some(KnownAnswer { bytes: answer, ends: *ends, told, server_state })
     }
 
-    /// Remembers an exchange, if it is one that can be repeated.
-    pub(super) fn remember(&mut self, exchange: Exchange<'_>) {
+    /// Remembers an exchange with a client, if it is one that can be repeated.
+    pub(super) fn remember(&mut self, exchange: Exchange<'_>, teacher: IpAddr) {
         let Exchange { head, answer, told, ends } = exchange;
         // What ends otherwise is not one whole head.
         if !head.ends_with(b"\r\n\r\n") || head.len().max(answer.len()) > MOST_BYTES {
@@ -124,19 +125,37 @@ impl KnownHeads {
             return;
         }
         let Some(told) = told.detached() else { return };
-        let known =
-            KnownHead { head: Head::new(head), told, ends, answer: answer.to_vec(), date_at, dated: None };
         let same = self.heads.iter().position(|known| known.head.matches(head).is_some());
-        let place = same.unwrap_or_else(|| {
-            let oldest = self.oldest;
-            self.oldest = (oldest + 1) % MOST_HEADS;
-            oldest
-        });
-        match self.heads.get_mut(place) {
+        let used = same.and_then(|same| self.heads.get(same)?.used);
+        let (learned, answer, dated) = (self.learned, answer.to_vec(), None);
+        self.learned += 1;
+        let known =
+            KnownHead { head: Head::new(head), teacher, learned, used, told, ends, answer, date_at, dated };
+        match same.or_else(|| self.place_for(teacher)).and_then(|place| self.heads.get_mut(place)) {
             Some(place) => *place = known,
             None => self.heads.push(known),
         }
         debug_assert!(self.heads.len() <= MOST_HEADS);
+    }
+
+    /// The one that gives way to another of this teacher: of its own if it has many, else of all, the one that was not
+    /// asked again for the longest time. `None` if there is room.
+    fn place_for(&self, teacher: IpAddr) -> Option<usize> {
+        let own = self.heads.iter().filter(|known| known.teacher == teacher).count();
+        if own < MOST_OF_ONE && self.heads.len() < MOST_HEADS {
+            return None;
+        }
+        let mine = |known: &KnownHead| own < MOST_OF_ONE || known.teacher == teacher;
+        let candidates = self.heads.iter().enumerate().filter(|(_, known)| mine(known));
+        candidates.min_by_key(|(_, known)| (known.used, known.learned)).map(|(place, _)| place)
+    }
+}
+
+impl KnownAnswer<'_> {
+    /// Copies the answer, so that it is sent when nobody else has to wait for the heads.
+    pub(super) fn copy_to<'room>(&self, room: &'room mut Room) -> &'room [u8] {
+        // What is longer than the room is not remembered.
+        room.get_mut(..self.bytes.len()).map_or(&[], |room| room.write_copy_of_slice(self.bytes))
     }
 }
 
@@ -211,19 +230,20 @@ mod tests {
 
     fn remember(known: &mut KnownHeads, head: &str) {
         let (head, answer) = (head.as_bytes(), ANSWER.as_bytes());
-        known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: true });
+        remember_of(known, head, answer, [10, 0, 0, 1]);
+    }
+
+    fn remember_of(known: &mut KnownHeads, head: &[u8], answer: &[u8], teacher: [u8; 4]) {
+        known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: true }, teacher.into());
     }
 
     /// What is sent at that second after 1970, and the server's state that was seen.
     fn ask(known: &mut KnownHeads, head: &str, second: u64) -> Option<(String, Option<String>)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let mut seen = None;
-        let at = UNIX_EPOCH + Duration::from_secs(second);
-        let answer = known.answer(head.as_bytes(), at, |_, state| {
-            seen = state.map(text);
-            true
-        })?;
-        Some((text(answer.bytes), seen))
+        let since_start = Duration::from_secs(second);
+        let now = Moment::from_start(since_start);
+        let answer = known.answer(head.as_bytes(), now, UNIX_EPOCH + since_start, |_| true)?;
+        Some((text(answer.bytes), answer.server_state.map(text)))
     }
 
     #[test]
@@ -248,7 +268,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_true_any_more_is_not_given() {
         let head = "GET /health HTTP/1.1\r\n\r\n";
-        assert!(known(head).answer(head.as_bytes(), UNIX_EPOCH, |_, _| false).is_none());
+        assert!(known(head).answer(head.as_bytes(), Moment::default(), UNIX_EPOCH, |_| false).is_none());
     }
 
     #[test]
@@ -266,17 +286,53 @@ mod tests {
         }
     }
 
+    fn head(number: usize) -> String {
+        format!("GET /{number} HTTP/1.1\r\n\r\n")
+    }
+
     #[test]
     fn their_number_has_a_bound_and_the_oldest_gives_way() {
-        let head = |number: usize| format!("GET /{number} HTTP/1.1\r\n\r\n");
         let mut known = KnownHeads::default();
         for number in 0..=MOST_HEADS {
-            remember(&mut known, &head(number));
-            remember(&mut known, &head(number));
+            let teacher = u8::try_from(number % 4).unwrap();
+            for _ in 0..2 {
+                remember_of(&mut known, head(number).as_bytes(), ANSWER.as_bytes(), [10, 0, 0, teacher]);
+            }
         }
         assert_eq!(known.heads.len(), MOST_HEADS);
         let mut is_known = |number| ask(&mut known, &head(number), 1).is_some();
         assert!(!is_known(0) && (1..=MOST_HEADS).all(is_known));
+    }
+
+    #[test]
+    fn a_flood_of_new_heads_leaves_those_that_are_asked_again() {
+        let mut known = KnownHeads::default();
+        for number in 0..MOST_HEADS - 1 {
+            remember_of(
+                &mut known,
+                head(number).as_bytes(),
+                ANSWER.as_bytes(),
+                [10, 0, 1, u8::try_from(number / 8).unwrap()],
+            );
+            assert!(ask(&mut known, &head(number), 1).is_some());
+        }
+        for flood in 0..1000 {
+            let teacher = [10, 0, 2, u8::try_from(flood % 256).unwrap()];
+            remember_of(&mut known, head(1000 + flood).as_bytes(), ANSWER.as_bytes(), teacher);
+        }
+        assert!((0..MOST_HEADS - 1).all(|number| ask(&mut known, &head(number), 2).is_some()));
+    }
+
+    #[test]
+    fn one_client_has_half_of_the_places_even_if_it_asks_again() {
+        let mut known = KnownHeads::default();
+        remember_of(&mut known, head(0).as_bytes(), ANSWER.as_bytes(), [10, 0, 0, 2]);
+        for number in 1..100 {
+            remember(&mut known, &head(number));
+            assert!(ask(&mut known, &head(number), 5).is_some());
+        }
+        assert!(ask(&mut known, &head(0), 6).is_some());
+        assert_eq!(known.heads.len(), 1 + MOST_OF_ONE);
     }
 
     #[test]
@@ -291,7 +347,7 @@ mod tests {
         ] {
             let mut known = KnownHeads::default();
             let (head, answer) = (head.as_bytes(), answer.as_bytes());
-            known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: false });
+            remember_of(&mut known, head, answer, [10, 0, 0, 1]);
             assert!(known.heads.is_empty());
         }
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most connections at a time; one more evicts the one that has been idle for the longest time.
+    /// The most connections at a time; one more evicts an idle one of the client that holds most.
     pub connections: usize,
     /// How long a client may take to send the head of a request, from its first byte, or from the connection's start.
     /// Lateness is looked for about once a second, so a connection lives up to two seconds longer.
     pub header_timeout: Duration,
+    /// How long a client may leave no room for its answer. Lateness is looked for about once a second.
+    pub write_timeout: Duration,
     /// How long a connection is kept without a request.
     pub idle_timeout: Duration,
     /// How long a shutdown waits for connections. Kept ones without a request get half of it: time for a load
@@ -23,6 +25,7 @@ impl Default for Limits {
         Self {
             connections: 1024,
             header_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
             // nginx's default; longer than the probe interval of any load balancer.
             idle_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(5),
@@ -62,7 +65,7 @@ impl Limits {
     /// How often to look for clients that are too late: precise enough for the shortest timeout, and at most once a
     /// second so that a kept connection does not wake the node for it.
     pub(super) fn sweep_every(&self) -> Duration {
-        let shortest = self.header_timeout.min(self.idle_timeout);
+        let shortest = self.header_timeout.min(self.write_timeout).min(self.idle_timeout);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 }

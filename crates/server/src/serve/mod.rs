@@ -4,32 +4,32 @@
 mod accept;
 mod acceptor;
 mod activity;
+mod agent_check;
 mod backoff;
 mod connections;
 mod eviction;
-mod first_request;
+mod fast_path;
 mod http;
 mod kept;
 mod known_heads;
+mod lesson;
 mod limits;
 mod listener;
 mod poller;
-mod protocol;
-mod requests;
+mod proxy_header;
 mod reuseport;
 mod shutdown;
-mod socket;
 mod stream;
 mod worker;
 
 pub use limits::Limits;
 pub use listener::{BindError, Listener, bind};
 
-pub(crate) use accept::Server;
+pub(crate) use accept::{Protocol, Server};
 pub(crate) use kept::KeptThread;
-pub(crate) use protocol::Protocol;
 
 use accept::AcceptThread;
+use connections::Connections;
 use http::Http;
 
 use crate::answer::App;
@@ -47,6 +47,8 @@ pub struct ServeOptions {
     pub allow_from: Networks,
     /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
     pub metrics_moved_to: Option<SocketAddr>,
+    /// Whether a connection may begin with a PROXY header, which is skipped. Nothing that it says is believed.
+    pub accept_proxy: bool,
     /// What one client may cost the others.
     pub limits: Limits,
 }
@@ -75,10 +77,12 @@ pub async fn serve(
 
 /// What speaks HTTP, and the thread that goes on with what it keeps.
 pub(crate) fn http_server(app: Arc<App>, options: ServeOptions) -> io::Result<(Server, KeptThread)> {
-    let http = Arc::new(Http::new(options.metrics_moved_to)?);
-    let server = Server::new(app, options.allow_from, options.limits, Protocol::Http(Arc::clone(&http)));
-    let kept = KeptThread::start(&http, Arc::clone(&server.connections))?;
-    Ok((server, kept))
+    let ServeOptions { allow_from, metrics_moved_to, accept_proxy, limits } = options;
+    let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
+    let http = Http::new(Arc::clone(&app), Arc::clone(&connections), accept_proxy, metrics_moved_to)?;
+    let http = Arc::new(http);
+    let kept = KeptThread::start(Arc::clone(&http))?;
+    Ok((Server::new(app, allow_from, limits, connections, Protocol::Http(http)), kept))
 }
 
 /// Like [`serve`], for `HAProxy`'s agent-checks: one line, then close. What `agent-send` sends is ignored.
@@ -88,7 +92,14 @@ pub async fn serve_agent_check(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    run(listener, Server::new(app, options.allow_from, options.limits, Protocol::AgentCheck), shutdown).await
+    run(listener, agent_check_server(app, options), shutdown).await
+}
+
+/// What speaks agent-check.
+pub(crate) fn agent_check_server(app: Arc<App>, options: ServeOptions) -> Server {
+    let ServeOptions { allow_from, limits, .. } = options;
+    let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
+    Server::new(app, allow_from, limits, connections, Protocol::AgentCheck)
 }
 
 /// Serves one protocol from start to end.

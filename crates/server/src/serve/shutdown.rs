@@ -68,9 +68,8 @@ impl Server {
 mod tests {
     use super::*;
     use crate::answer::App;
-    use crate::networks::Networks;
     use crate::serve::worker::Worker;
-    use crate::serve::{Limits, Protocol, bind};
+    use crate::serve::{ServeOptions, agent_check_server, bind};
     use nodegate_readiness::{Board, Catalog, Policy};
     use std::io::{ErrorKind, Read};
     use std::net::{Ipv4Addr, TcpStream};
@@ -86,12 +85,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_kernel_has_accepted_is_taken() {
         let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
-        let server = Arc::new(Server::new(
-            App::of(board),
-            Networks::EVERYBODY,
-            Limits::default(),
-            Protocol::AgentCheck,
-        ));
+        let server = Arc::new(agent_check_server(App::of(board), ServeOptions::default()));
         let (listener, clients) = asked(100);
         let accepting = AcceptThread::start(listener, Arc::clone(&server)).unwrap();
         accepting.end(Instant::now() + Duration::from_mins(1)).await;

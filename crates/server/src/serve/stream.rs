@@ -1,17 +1,21 @@
-//! A connection as hyper wants it.
+//! A connection on the runtime, as hyper wants it.
 
 use super::activity::Activity;
-use super::poller::Poller;
-use super::socket::{CHUNK, Socket, receive, send};
+use super::fast_path::{CHUNK, receive, send};
+use super::lesson::Lesson;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
 use std::future::poll_fn;
 use std::io;
-use std::mem::MaybeUninit;
-use std::net::TcpStream;
+use std::mem::{self, MaybeUninit};
+use std::net;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// How much of what a client sent in vain is read before its connection is closed. A socket closed with unread data
 /// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
@@ -21,96 +25,32 @@ pub(super) struct Stream {
     socket: Socket,
     activity: Arc<Activity>,
     ended: bool,
-    transcript: Transcript,
-    /// What is still to be sent of a known answer.
-    unsent: Vec<u8>,
-}
-
-/// What hyper has received and sent since it was given something to parse.
-#[derive(Default)]
-struct Transcript {
+    /// What was received before hyper had the connection, and how much of it hyper has read.
     received: Vec<u8>,
-    /// So much of it hyper has read.
     read: usize,
-    sent: Vec<u8>,
-    /// Whether there was more than is kept here.
-    more: bool,
+    lesson: Option<Arc<Lesson>>,
 }
 
 impl Stream {
     /// `socket` must be non-blocking.
-    pub(super) fn new(socket: TcpStream, activity: Arc<Activity>) -> Self {
-        let (transcript, unsent) = Default::default();
-        Self { socket: Socket::new(socket), activity, ended: false, transcript, unsent }
+    pub(super) fn new(socket: net::TcpStream, activity: Arc<Activity>) -> Self {
+        let (received, lesson) = Default::default();
+        Self { socket: Socket::Unregistered(socket), activity, ended: false, received, read: 0, lesson }
     }
 
-    /// Like [`receive`], and noted.
-    pub(super) fn receive<'a>(&mut self, room: &'a mut [MaybeUninit<u8>]) -> io::Result<Option<&'a [u8]>> {
-        let received = receive(self.socket.descriptor()?, room)?;
-        if let Some(received) = received {
-            self.note(received);
-        }
-        Ok(received)
+    /// Lets hyper read first what was received already; the lesson is told of all.
+    pub(super) fn attend(&mut self, lesson: Arc<Lesson>, received: Vec<u8>) {
+        self.activity.received(&received);
+        lesson.received(&received);
+        (self.received, self.read, self.lesson) = (received, 0, Some(lesson));
     }
 
     fn note(&mut self, received: &[u8]) {
         if received.is_empty() {
             self.ended = true;
         } else {
-            self.activity.received();
+            self.activity.received(received);
         }
-    }
-
-    /// Waits in the poller from now on, as `key`.
-    pub(super) fn enter(&mut self, poller: &Arc<Poller>, key: u64) -> io::Result<()> {
-        self.socket.enter(poller, key)
-    }
-
-    /// Waits nowhere; when it enters again, what has come by then is reported.
-    pub(super) fn leave(&mut self) {
-        self.socket.leave();
-    }
-
-    /// Lets hyper read what was received already.
-    pub(super) fn give_back(&mut self, received: &[u8]) {
-        self.transcript = Transcript { received: received.to_vec(), ..Transcript::default() };
-        if !received.is_empty() {
-            self.activity.received();
-        }
-    }
-
-    /// Whether there is something that hyper has yet to read.
-    pub(super) fn has_unread(&self) -> bool {
-        self.transcript.read < self.transcript.received.len()
-    }
-
-    /// What hyper has received and sent, if that is all.
-    pub(super) fn exchanged(&self) -> Option<(&[u8], &[u8])> {
-        let Transcript { received, sent, more, .. } = &self.transcript;
-        (!more && !self.ended && !self.has_unread()).then_some((received, sent))
-    }
-
-    /// Sends this before anything else, with [`poll_unsent`](Self::poll_unsent).
-    pub(super) fn keep(&mut self, unsent: Vec<u8>) {
-        self.unsent = unsent;
-    }
-
-    /// Sends a known answer; what there is no room for now, with [`poll_unsent`](Self::poll_unsent).
-    pub(super) fn send_or_keep(&mut self, answer: &[u8]) -> io::Result<()> {
-        let sent = send(self.socket.descriptor()?, answer, self.activity.ends_after_answer())?;
-        if let Some(unsent @ [_, ..]) = answer.get(sent..) {
-            self.unsent = unsent.to_vec();
-        }
-        Ok(())
-    }
-
-    pub(super) fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.unsent.is_empty() {
-            let ends = self.activity.ends_after_answer();
-            let sent = ready!(self.socket.poll_send(cx, &self.unsent, ends))?;
-            self.unsent.drain(..sent);
-        }
-        Poll::Ready(Ok(()))
     }
 
     /// Sends all of `bytes`.
@@ -139,10 +79,10 @@ impl Stream {
     /// reset the connection by now is heard, too: the kernel gives what came before.
     pub(super) async fn hear(&mut self, most: usize) -> Vec<u8> {
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        let mut heard = ReadBuf::uninit(&mut chunk);
+        let mut heard = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(most)).unwrap_or_default());
         // An error is nothing heard.
         let _ = poll_fn(|cx| self.socket.poll_recv(cx, &mut heard)).await;
-        heard.filled().get(..most).unwrap_or(heard.filled()).to_vec()
+        heard.filled().to_vec()
     }
 
     /// Lets the answer arrive. How long that may take is bounded by the sweep.
@@ -160,7 +100,11 @@ impl Stream {
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let sent = self.socket.poll_send(cx, bytes, self.activity.ends_after_answer());
-        self.activity.set_blocked(sent.is_pending());
+        if sent.is_pending() {
+            self.activity.block();
+        } else {
+            self.activity.unblock();
+        }
         sent
     }
 }
@@ -171,22 +115,22 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let Transcript { received, read, .. } = &mut self.transcript;
-        if let Some(unread @ [_, ..]) = received.get(*read..) {
+        let this = &mut *self;
+        if let Some(unread @ [_, ..]) = this.received.get(this.read..) {
             let unread = unread.get(..cursor.remaining()).unwrap_or(unread);
             cursor.put_slice(unread);
-            *read += unread.len();
+            this.read += unread.len();
             return Poll::Ready(Ok(()));
         }
-        if self.activity.is_settled() {
-            // What comes now is the next request, which is compared with what is known before hyper has it.
-            return Poll::Pending;
-        }
+        this.received = Vec::new();
+        this.lesson.take_if(|lesson| lesson.goes_on());
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         let mut chunk = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(cursor.remaining())).unwrap_or_default());
-        ready!(self.socket.poll_recv(cx, &mut chunk))?;
-        self.note(chunk.filled());
-        self.transcript.more = true;
+        ready!(this.socket.poll_recv(cx, &mut chunk))?;
+        this.note(chunk.filled());
+        if let Some(lesson) = &this.lesson {
+            lesson.received(chunk.filled());
+        }
         cursor.put_slice(chunk.filled());
         Poll::Ready(Ok(()))
     }
@@ -195,20 +139,76 @@ impl Read for Stream {
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let sent = ready!(self.poll_send(cx, bytes))?;
-        let Transcript { sent: kept, more, .. } = &mut self.transcript;
-        match bytes.get(..sent) {
-            Some(sent) if kept.len() + sent.len() <= CHUNK => kept.extend_from_slice(sent),
-            _ => *more = true,
+        if let Some(lesson) = &self.lesson {
+            lesson.sent(bytes.get(..sent).unwrap_or_default());
         }
         Poll::Ready(Ok(sent))
     }
 
+    /// hyper calls this when it has written all that it has.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(lesson) = &self.lesson {
+            lesson.flushed();
+        }
         Poll::Ready(Ok(()))
     }
 
     /// Nothing: [`Stream::close`] knows whether closing alone is enough.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A socket, which joins the runtime's reactor only when it must wait.
+enum Socket {
+    Unregistered(net::TcpStream),
+    Registered(TcpStream),
+    /// Registering failed.
+    Lost,
+}
+
+impl Socket {
+    fn poll_recv(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Self::Unregistered(_) = self {
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let chunk = chunk.get_mut(..CHUNK.min(room.remaining())).unwrap_or_default();
+            if let Some(received) = receive(self.descriptor()?, chunk)? {
+                room.put_slice(received);
+                return Poll::Ready(Ok(()));
+            }
+        }
+        Pin::new(self.registered()?).poll_read(cx, room)
+    }
+
+    /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
+    /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], ends: bool) -> Poll<io::Result<usize>> {
+        match send(self.descriptor()?, bytes, ends)? {
+            0 => Pin::new(self.registered()?).poll_write(cx, bytes),
+            sent => Poll::Ready(Ok(sent)),
+        }
+    }
+
+    fn shutdown(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(self.descriptor()?, Shutdown::Write)?)
+    }
+
+    fn descriptor(&self) -> Result<BorrowedFd<'_>, Errno> {
+        match self {
+            Self::Unregistered(socket) => Ok(socket.as_fd()),
+            Self::Registered(socket) => Ok(socket.as_fd()),
+            Self::Lost => Err(Errno::NOTCONN),
+        }
+    }
+
+    fn registered(&mut self) -> io::Result<&mut TcpStream> {
+        *self = match mem::replace(self, Self::Lost) {
+            Self::Unregistered(socket) => Self::Registered(TcpStream::from_std(socket)?),
+            other => other,
+        };
+        match self {
+            Self::Registered(socket) => Ok(socket),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }

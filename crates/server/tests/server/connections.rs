@@ -282,6 +282,7 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
 const PATIENT: Limits = Limits {
     connections: 1024,
     header_timeout: PATIENCE,
+    write_timeout: PATIENCE,
     idle_timeout: PATIENCE,
     drain_timeout: Duration::from_mins(1),
 };
@@ -349,9 +350,36 @@ fn it_serves_on_a_multi_thread_runtime_too() {
 }
 
 #[test]
-fn a_client_that_never_reads_its_answers_is_closed_like_an_idle_one() {
+fn empty_lines_between_requests_are_ignored() {
+    let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Scenario::default().serve_within(limits);
+    let request = "GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n";
+    // The first is parsed, and goes on so; the others are known.
+    let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(format!("\r\n{request}"));
+        assert_eq!(client.response().body, "OK");
+        client.send(request);
+        assert_eq!(client.response().body, "OK");
+        client.send("\r\n");
+    }
+    let mut silent = server.connect();
+    let mut begun = server.connect();
+    begun.send(request);
+    assert_eq!(begun.response().body, "OK");
+    begun.send("\r\nGET");
+    // Their ends show that the header timeout has passed for all.
+    assert!(silent.is_closed() && begun.is_closed());
+    for client in &mut clients {
+        client.send(format!("\r\n{request}\r\n"));
+        assert_eq!(client.response().body, "OK");
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_its_answers_is_cut_off() {
     let timeout = Duration::from_secs(1);
-    let server = Scenario::default().serve_within(Limits { idle_timeout: timeout, ..Limits::default() });
+    let server = Scenario::default().serve_within(Limits { write_timeout: timeout, ..Limits::default() });
     let mut deaf = server.connect().0;
     deaf.set_nonblocking(true).unwrap();
     let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);

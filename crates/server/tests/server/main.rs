@@ -5,6 +5,8 @@ mod agent_check;
 #[cfg(test)]
 mod allocations;
 #[cfg(test)]
+mod big_answers;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod descriptors;
@@ -14,6 +16,8 @@ mod known_heads;
 mod metrics;
 #[cfg(test)]
 mod probers;
+#[cfg(test)]
+mod proxy_header;
 #[cfg(test)]
 mod routes;
 #[cfg(test)]

@@ -106,6 +106,12 @@ fn a_haproxy_may_say_who_it_is() {
         "X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0\r\n";
     asked(&server, "/health", header);
     asked(&server, "/health", "X-Haproxy-Server-State: <script>\r\n");
+    // A name that long is nobody's; it would be shown to all who ask for everything.
+    asked(
+        &server,
+        "/health",
+        &format!("X-Haproxy-Server-State: UP; name=app/{}; node=lb1\r\n", "x".repeat(500)),
+    );
     let probers = probers(&server);
     assert_eq!(probers.len(), 2);
     let expected = serde_json::json!({"node":"lb1","server":"app/worker-1","state":"UP 2/3","sessions":13});

@@ -48,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) activator: Arc<dyn Activate>,
     /// The watched Services with their local endpoints.
     pub(crate) services: Vec<(&'static str, usize)>,
+    /// How old the answers that tell everything may be: as new as the question, so that tests need not wait for them.
+    pub(crate) render_every: Duration,
 }
 
 impl Default for Scenario {
@@ -61,6 +63,7 @@ impl Default for Scenario {
             default: vec!["node_ready"],
             activator: Arc::new(NoLocalChecks),
             services: Vec::new(),
+            render_every: Duration::ZERO,
         }
     }
 }
@@ -106,7 +109,7 @@ impl Scenario {
         let liveness = Arc::new(Liveness::new(Moment::default()));
         liveness.report_watch(ago(self.loops));
         liveness.report_timers(ago(self.loops));
-        let app = App::new(AppParts {
+        let mut app = App::new(AppParts {
             board: Arc::clone(&board),
             timeline,
             liveness,
@@ -115,6 +118,7 @@ impl Scenario {
             version: "1.2.3",
             revision: Some("abc"),
         });
+        app.render_every(self.render_every);
         World { board, timeline, app }
     }
 
@@ -123,13 +127,17 @@ impl Scenario {
     }
 
     pub(crate) fn serve_within(self, limits: Limits) -> Running {
-        self.start(limits, |listener, app, options, stop| {
+        self.serve_with(ServeOptions { limits, ..ServeOptions::default() })
+    }
+
+    pub(crate) fn serve_with(self, options: ServeOptions) -> Running {
+        self.start(options, |listener, app, options, stop| {
             Box::pin(async move { nodegate_server::serve(listener, app, options, stop).await.unwrap() })
         })
     }
 
     pub(crate) fn serve_agent_check(self) -> Running {
-        self.start(Limits::default(), |listener, app, options, stop| {
+        self.start(ServeOptions::default(), |listener, app, options, stop| {
             let served = nodegate_server::serve_agent_check(listener, app, options, stop);
             Box::pin(async move { served.await.unwrap() })
         })
@@ -164,7 +172,7 @@ impl Scenario {
         (Running { board, timeline, address, stop: Some(end), thread: Some(thread) }, agent_address)
     }
 
-    fn start(self, limits: Limits, serve: Serve) -> Running {
+    fn start(self, options: ServeOptions, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let address = listener.local_addr().unwrap();
@@ -172,7 +180,6 @@ impl Scenario {
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let options = ServeOptions { limits, ..ServeOptions::default() };
             runtime.block_on(serve(listener, app, options, Box::pin(async { drop(stopped.await) })));
         });
         Running { board, timeline, address, stop: Some(stop), thread: Some(thread) }

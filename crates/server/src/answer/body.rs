@@ -1,0 +1,83 @@
+//! The body of an answer: bytes that may be shared with other answers, sent in slices.
+
+use super::places::Place;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The most bytes handed to hyper at a time. hyper copies what it sends, so a client that does not read costs this much
+/// and not a whole answer.
+const SLICE: usize = 8 * 1024;
+
+/// The body of an answer.
+#[derive(Debug, Default)]
+pub struct AnswerBody {
+    left: Bytes,
+    /// Held until the last slice has been handed on.
+    place: Option<Place>,
+}
+
+impl AnswerBody {
+    /// A body that holds this place while it is being sent.
+    pub(super) fn limited(bytes: Bytes, place: Option<Place>) -> Self {
+        Self { left: bytes, place }
+    }
+}
+
+impl From<Bytes> for AnswerBody {
+    fn from(bytes: Bytes) -> Self {
+        Self { left: bytes, place: None }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.left.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.place.as_ref().is_some_and(Place::is_overdue) {
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        }
+        let length = self.left.len().min(SLICE);
+        let slice = self.left.split_to(length);
+        if self.left.is_empty() {
+            self.place = None;
+        }
+        Poll::Ready(Some(Ok(Frame::data(slice))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+
+    #[test]
+    fn slices_are_bounded_and_share_the_answer() {
+        let whole = Bytes::from((0..=255).cycle().take(3 * SLICE + 1).collect::<Vec<u8>>());
+        let mut body = AnswerBody::from(whole.clone());
+        assert_eq!(body.size_hint().exact(), Some(whole.len() as u64));
+        let mut at = 0;
+        while let Some(frame) = body.frame().now_or_never().unwrap() {
+            let slice = frame.unwrap().into_data().unwrap();
+            assert!(slice.len() <= SLICE);
+            assert_eq!(slice.as_ptr(), whole[at..].as_ptr(), "it is not a copy");
+            at += slice.len();
+        }
+        assert!(at == whole.len() && body.is_end_stream());
+    }
+}

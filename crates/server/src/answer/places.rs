@@ -1,0 +1,111 @@
+//! How many big answers are being sent at a time.
+
+use crate::networks::holder_of;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The most big answers that are being sent at a time.
+pub(super) const MOST: usize = 8;
+
+/// The most of them to one client, or to one IPv6 /64: a client that reads slowly leaves places to others.
+const MOST_OF_ONE: usize = 4;
+
+/// How long one may take. A client that reads a few bytes every few seconds is cut off then.
+const SENT_WITHIN: Duration = Duration::from_secs(30);
+
+/// The places of big answers.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<Vec<Holder>>);
+
+/// Who holds a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// A client on this node's loopback. It has one place more, so that an agent that starts can always ask the agent it
+    /// replaces.
+    Loopback,
+    Client(IpAddr),
+}
+
+/// A place; free again when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    holder: Holder,
+    until: Instant,
+}
+
+impl Places {
+    /// Takes a place, or returns `None` if this client must wait for one.
+    pub(super) fn take(self: &Arc<Self>, client: IpAddr) -> Option<Place> {
+        let mut taken = self.taken();
+        let count = |holder| taken.iter().filter(|taken| **taken == holder).count();
+        let extra = count(Holder::Loopback);
+        let client_holder = Holder::Client(holder_of(client));
+        let holder = if client.to_canonical().is_loopback() && extra == 0 {
+            Holder::Loopback
+        } else if taken.len() - extra < MOST && count(client_holder) < MOST_OF_ONE {
+            client_holder
+        } else {
+            return None;
+        };
+        taken.push(holder);
+        debug_assert!(taken.len() <= MOST + 1);
+        let places = Arc::clone(self);
+        Some(Place { places, holder, until: nodegate_clock::now() + SENT_WITHIN })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Vec<Holder>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Returns true if the answer should have been sent by now.
+    pub(super) fn is_overdue(&self) -> bool {
+        nodegate_clock::now() > self.until
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        if let Some(at) = taken.iter().position(|taken| *taken == self.holder) {
+            taken.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(places: &Arc<Places>, client: &str) -> Option<Place> {
+        places.take(client.parse().unwrap())
+    }
+
+    #[test]
+    fn eight_are_sent_at_a_time_and_four_to_one_client() {
+        let places = Arc::<Places>::default();
+        let mut held: Vec<_> = (0..4).map(|_| take(&places, "10.0.0.1").unwrap()).collect();
+        assert!(take(&places, "10.0.0.1").is_none() && take(&places, "::ffff:10.0.0.1").is_none());
+        held.extend((1..5).map(|host| take(&places, &format!("fd00::{host}")).unwrap()));
+        assert!(take(&places, "fd00:0:0:1::1").is_none(), "all are taken");
+        drop(held.pop());
+        assert!(take(&places, "10.0.0.1").is_none(), "it has four");
+        assert!(take(&places, "fd00:0:0:1::1").is_some());
+    }
+
+    #[test]
+    fn a_successor_has_a_place_of_its_own() {
+        let places = Arc::<Places>::default();
+        let held: Vec<_> = (1..=8).map(|host| take(&places, &format!("10.0.0.{host}")).unwrap()).collect();
+        assert!(take(&places, "10.0.0.9").is_none());
+        let successor = take(&places, "127.0.0.1").unwrap();
+        assert!(take(&places, "::1").is_none(), "there is one");
+        drop(successor);
+        assert!(take(&places, "::ffff:127.0.0.1").is_some());
+        drop(held);
+        assert!(places.taken().is_empty());
+    }
+}

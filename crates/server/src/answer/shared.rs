@@ -1,0 +1,133 @@
+//! Big answers: each representation is rendered at most once a second and shared by all who ask.
+
+use super::places::{Place, Places};
+use bytes::Bytes;
+use nodegate_exposition as exposition;
+use nodegate_readiness::Moment;
+use std::array;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How old a shared answer may be.
+const RENDER_EVERY: Duration = Duration::from_secs(1);
+
+/// What is rendered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Representation {
+    Status { pretty: bool },
+    Metrics(exposition::Format),
+    Page { refreshes: bool },
+}
+
+impl Representation {
+    const COUNT: usize = 6;
+
+    fn index(self) -> usize {
+        match self {
+            Self::Status { pretty } => usize::from(pretty),
+            Self::Metrics(exposition::Format::Prometheus) => 2,
+            Self::Metrics(exposition::Format::OpenMetrics) => 3,
+            Self::Page { refreshes } => 4 + usize::from(refreshes),
+        }
+    }
+}
+
+/// The big answers.
+pub(super) struct SharedAnswers {
+    every: Duration,
+    rendered: [Mutex<Option<Rendered>>; Representation::COUNT],
+    places: Arc<Places>,
+}
+
+struct Rendered {
+    at: Moment,
+    bytes: Bytes,
+}
+
+impl Default for SharedAnswers {
+    fn default() -> Self {
+        let rendered = array::from_fn(|_| Mutex::default());
+        Self { every: RENDER_EVERY, rendered, places: Arc::default() }
+    }
+}
+
+impl SharedAnswers {
+    /// Sets how old a shared answer may be.
+    pub(super) fn set_interval(&mut self, every: Duration) {
+        self.every = every;
+    }
+
+    /// Takes a place for an answer to this client; `None` if it must ask again later.
+    pub(super) fn place(&self, client: IpAddr) -> Option<Place> {
+        self.places.take(client)
+    }
+
+    /// Returns the latest rendering, or renders if that is too old. Others who ask meanwhile wait for that one rendering.
+    pub(super) fn get<E>(
+        &self,
+        which: Representation,
+        now: Moment,
+        render: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Bytes, E> {
+        let Some(rendered) = self.rendered.get(which.index()) else { return render().map(Bytes::from) };
+        let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Rendered { at, bytes }) = &*rendered
+            && now.since(*at) < self.every
+        {
+            return Ok(bytes.clone());
+        }
+        // The buffer lives as long as somebody is sent it; what it has to spare would, too.
+        let bytes = Bytes::from(render()?.into_boxed_slice());
+        *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    #[test]
+    fn each_representation_has_a_buffer_of_its_own() {
+        use Representation::{Metrics, Page, Status};
+        let all = [
+            Status { pretty: false },
+            Status { pretty: true },
+            Metrics(exposition::Format::Prometheus),
+            Metrics(exposition::Format::OpenMetrics),
+            Page { refreshes: false },
+            Page { refreshes: true },
+        ];
+        let indexes: BTreeSet<usize> = all.iter().map(|which| which.index()).collect();
+        assert!(indexes.into_iter().eq(0..Representation::COUNT));
+    }
+
+    #[test]
+    fn a_second_has_one_rendering() {
+        let shared = SharedAnswers::default();
+        let which = Representation::Status { pretty: false };
+        let mut count = 0_u8;
+        let mut at = |ms| {
+            let now = Moment::from_start(Duration::from_millis(ms));
+            let rendered = shared.get(which, now, || {
+                count += 1;
+                Ok::<_, Infallible>(vec![count])
+            });
+            rendered.unwrap()[0]
+        };
+        assert_eq!([at(5000), at(5001), at(5999), at(6000), at(6999), at(7000)], [1, 1, 1, 2, 2, 3]);
+        // A caller that read the clock earlier than the one that rendered.
+        assert_eq!(at(6999), 3);
+    }
+
+    #[test]
+    fn what_could_not_be_rendered_is_not_kept() {
+        let shared = SharedAnswers::default();
+        let which = Representation::Metrics(exposition::Format::Prometheus);
+        assert!(shared.get(which, Moment::default(), || Err(())).is_err());
+        assert_eq!(shared.get(which, Moment::default(), || Ok::<_, ()>(vec![1])).unwrap(), [1].as_slice());
+    }
+}

@@ -1,0 +1,189 @@
+//! The fast path: requests whose heads are known byte for byte, answered on the thread that reads them.
+//!
+//! The first request of a connection is read by the thread that accepted it, every later one by the thread that waits for
+//! kept connections. Both do the same: one read, one look into the [`KnownHeads`], one send. Neither parses, renders or
+//! polls anything else. A connection with any other request goes to hyper on the runtime and stays there.
+
+use super::activity::Activity;
+use super::connections::Waiting;
+use super::http::Http;
+use super::known_heads::{MOST_BYTES, Room};
+use super::proxy_header;
+use nodegate_readiness::Moment;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// How much is read at a time: all of a load balancer's request.
+pub(super) const CHUNK: usize = 2048;
+
+// A known head is shorter than what can be read: nothing was left behind it that the poller has reported already.
+const _: () = assert!(MOST_BYTES < CHUNK);
+
+/// What came of a look at a connection.
+enum Step {
+    /// A request was answered at this moment, and the connection goes on.
+    Answered(Moment),
+    /// Nothing has come, or nothing but empty lines.
+    Nothing,
+    /// The last answer was sent.
+    Last,
+    /// The client has gone.
+    Gone,
+    /// The connection is for hyper.
+    Unknown(Rest),
+}
+
+/// What is left to do on a connection that goes to the runtime.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// What has come of the next request.
+    pub(super) received: Vec<u8>,
+    /// Whether a PROXY header may begin in that.
+    pub(super) may_be_proxied: bool,
+    /// What there was no room to send of a known answer.
+    pub(super) unsent: Vec<u8>,
+    /// Whether the connection ends with that answer.
+    pub(super) ends: bool,
+}
+
+impl Http {
+    /// Begins to answer on a new connection; most probes end in here.
+    pub(super) fn start(self: &Arc<Self>, socket: TcpStream, peer: IpAddr) {
+        let opened = self.connections.open();
+        let step = self.answer(&socket, peer, true);
+        match step {
+            Step::Gone => return,
+            Step::Last => {
+                drop(opened);
+                return end(&socket);
+            }
+            Step::Answered(_) | Step::Nothing | Step::Unknown(_) => {}
+        }
+        let activity = Arc::new(Activity::new(self.app.now()));
+        if let Step::Answered(at) = step {
+            activity.end(at, false);
+        }
+        let Some(slot) = opened.enter(peer, Arc::clone(&activity)) else { return };
+        match step {
+            Step::Unknown(rest) => self.parse(slot, socket, peer, activity, rest),
+            _ => slot.wait(Waiting { socket, peer, activity }, &self.poller),
+        }
+    }
+
+    /// Answers what has come on a kept connection, if it still waits for that.
+    pub(super) fn go_on(self: &Arc<Self>, key: u64, hung_up: bool) {
+        let Some(waiting) = self.connections.waiting(key) else { return };
+        let Waiting { socket, peer, activity } = &*waiting;
+        loop {
+            match self.answer(socket, *peer, activity.is_new()) {
+                Step::Answered(at) => {
+                    activity.end(at, false);
+                    // The end that was reported came behind this request, and is not reported again.
+                    if hung_up {
+                        continue;
+                    }
+                }
+                Step::Nothing => {}
+                Step::Last => {
+                    self.connections.close(key);
+                    end(socket);
+                }
+                Step::Gone => self.connections.close(key),
+                Step::Unknown(rest) => {
+                    if let Some((slot, waiting)) = self.connections.take(key, waiting) {
+                        self.poller.remove(&waiting.socket);
+                        let Waiting { socket, peer, activity } = waiting;
+                        self.parse(slot, socket, peer, activity, rest);
+                    }
+                    return;
+                }
+            }
+            return;
+        }
+    }
+
+    /// Reads what has come, and answers it if it is known.
+    fn answer(&self, socket: &TcpStream, peer: IpAddr, first: bool) -> Step {
+        let mut room = [MaybeUninit::uninit(); CHUNK];
+        let received = match receive(socket, &mut room) {
+            Ok(None) => return Step::Nothing,
+            Ok(Some(received @ [_, ..])) => received,
+            Ok(Some([])) | Err(_) => return Step::Gone,
+        };
+        let mut head = received;
+        if first && self.accept_proxy {
+            match proxy_header::find(received) {
+                Ok(Some(length)) => head = received.get(length..).unwrap_or_default(),
+                Ok(None) => return Step::Unknown(Rest { may_be_proxied: true, ..Rest::of(received) }),
+                Err(proxy_header::Malformed) => return Step::Gone,
+            }
+            if head.is_empty() {
+                return Step::Unknown(Rest::default());
+            }
+        }
+        // Empty lines in front of a request are ignored (RFC 9112, 2.2).
+        while let [b'\r', b'\n', rest @ ..] = head {
+            head = rest;
+        }
+        if head.is_empty() && received.len() < CHUNK {
+            return Step::Nothing;
+        }
+        let now = self.app.now();
+        let mut room: Room = [MaybeUninit::uninit(); _];
+        let mut known_heads = self.known_heads();
+        let known =
+            known_heads.answer(head, now, nodegate_clock::wall(), |told| self.app.is_still_true(told, now));
+        let Some(known) = known else { return Step::Unknown(Rest::of(head)) };
+        self.app.note_told(known.told, Some(peer), known.server_state, now);
+        let (answer, ends) = (known.copy_to(&mut room), known.ends);
+        // Held for as long as it takes to find an answer, and never across a system call.
+        drop(known_heads);
+        let Ok(sent) = send(socket, answer, ends) else { return Step::Gone };
+        match answer.get(sent..) {
+            Some(unsent @ [_, ..]) => {
+                Step::Unknown(Rest { unsent: unsent.to_vec(), ends, ..Rest::default() })
+            }
+            _ if ends => Step::Last,
+            _ => Step::Answered(now),
+        }
+    }
+}
+
+impl Rest {
+    /// Bytes that are for hyper to parse.
+    fn of(received: &[u8]) -> Self {
+        Self { received: received.to_vec(), ..Self::default() }
+    }
+}
+
+/// Ends a connection behind its last answer, after it is counted as closed: the client may look at the count.
+fn end(socket: &TcpStream) {
+    // Not left to close(2): if more has come by now, that discards the answer, which waits for this.
+    let _ = shutdown(socket, Shutdown::Write);
+}
+
+/// What has come, as far as there is room: nothing at the end, and `None` if it has yet to come.
+pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result<Option<&[u8]>, Errno> {
+    match recv(socket, room, RecvFlags::empty()) {
+        Ok(((received, _), _)) => Ok(Some(received)),
+        // No signal interrupts what does not wait.
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sends as much as there is room for.
+///
+/// An answer that is the last one waits in the kernel for the end of the connection, to leave with it: one packet instead of two,
+/// and the client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
+pub(super) fn send(socket: impl AsFd, bytes: &[u8], ends: bool) -> Result<usize, Errno> {
+    let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more) {
+        Err(Errno::WOULDBLOCK) => Ok(0),
+        sent => sent,
+    }
+}

@@ -1,0 +1,103 @@
+//! How a head becomes known: the first exchange of a connection that went to hyper is written down, and remembered if it can
+//! be repeated.
+
+use super::http::Http;
+use super::known_heads::{Exchange, MOST_BYTES};
+use crate::answer::Told;
+use crate::networks::holder_of;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the stream and the handler of one connection write down together.
+pub(super) struct Lesson {
+    http: Arc<Http>,
+    teacher: IpAddr,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    head: Vec<u8>,
+    told: Option<Told>,
+    answer: Vec<u8>,
+    /// Whether all of the answer has been sent.
+    flushed: bool,
+    /// Whether there is nothing to be learned, or not any more.
+    over: bool,
+}
+
+impl Lesson {
+    /// Begins with the first bytes of a connection.
+    pub(super) fn new(http: Arc<Http>, teacher: IpAddr) -> Arc<Self> {
+        Arc::new(Self { http, teacher: holder_of(teacher), notes: Mutex::default() })
+    }
+
+    /// These bytes have come.
+    pub(super) fn received(&self, bytes: &[u8]) {
+        let mut notes = self.notes();
+        // A body, or another request.
+        notes.over |= notes.told.is_some();
+        notes.append(|notes| &mut notes.head, bytes);
+    }
+
+    /// hyper has parsed a request, and this is what its answer tells, if that may be told again.
+    pub(super) fn parsed(&self, told: Option<Told>) {
+        let mut notes = self.notes();
+        notes.over |= notes.told.is_some() || told.is_none();
+        notes.told = told;
+    }
+
+    /// These bytes have been sent.
+    pub(super) fn sent(&self, bytes: &[u8]) {
+        let mut notes = self.notes();
+        // A second answer.
+        notes.over |= notes.flushed;
+        notes.append(|notes| &mut notes.answer, bytes);
+    }
+
+    /// hyper has nothing left to send.
+    pub(super) fn flushed(&self) {
+        let mut notes = self.notes();
+        notes.flushed |= !notes.answer.is_empty();
+    }
+
+    /// hyper wants to read. Returns true if the exchange is complete, and the connection goes on after it.
+    pub(super) fn goes_on(&self) -> bool {
+        let flushed = self.notes().flushed;
+        if flushed {
+            self.learn(false);
+        }
+        flushed
+    }
+
+    /// hyper has ended the connection in order.
+    pub(super) fn ended(&self) {
+        self.learn(true);
+    }
+
+    fn learn(&self, ends: bool) {
+        let mut notes = std::mem::take(&mut *self.notes());
+        if let (Some(told), true, false) = (notes.told.take(), notes.flushed, notes.over) {
+            let exchange = Exchange { head: &notes.head, answer: &notes.answer, told, ends };
+            self.http.known_heads().remember(exchange, self.teacher);
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes {
+    fn append(&mut self, to: impl FnOnce(&mut Self) -> &mut Vec<u8>, bytes: &[u8]) {
+        if self.over {
+            return;
+        }
+        let text = to(self);
+        let fits = text.len() + bytes.len() <= MOST_BYTES;
+        if fits {
+            text.extend_from_slice(bytes);
+        }
+        self.over |= !fits;
+    }
+}

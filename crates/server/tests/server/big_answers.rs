@@ -1,0 +1,116 @@
+//! The answers that tell everything, of which a stranger must not have as many as it likes.
+
+use crate::scenario::{Client, Running, Scenario, cordoned};
+use nodegate_server::Limits;
+use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::until;
+use socket2::{Domain, Socket, Type};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+const BIG: [&str; 3] = ["/status.json", "/metrics", "/"];
+
+/// A client at an address of its own that has no room for a whole answer.
+fn client(server: &Running, address: [u8; 4]) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(2048).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::from(address), 0)).into()).unwrap();
+    socket.connect(&server.address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client(stream)
+}
+
+fn ask(server: &Running, address: [u8; 4], path: &str) -> Client {
+    let mut client = client(server, address);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    client
+}
+
+/// Makes the answers longer than what the kernel takes: so many probers with names of some length.
+fn make_big(server: &Running) {
+    for address in 1..=2 {
+        for number in 0..100 {
+            let mut client = client(server, [127, 8, 0, address]);
+            client.send(format!(
+                "GET /health HTTP/1.1\r\nConnection: close\r\nX-Haproxy-Server-State: UP; name={}/s{number}; node=lb\r\n\r\n",
+                "b".repeat(100)
+            ));
+            client.last_response();
+        }
+    }
+    let length = server.get("/status.json").body.len();
+    assert!(length > 60_000, "{length}");
+}
+
+#[test]
+fn one_rendering_serves_all_for_a_second() {
+    let server = Scenario { render_every: Duration::from_mins(10), ..Scenario::default() }.serve();
+    let before: Vec<_> = BIG.iter().map(|path| server.get(path).body).collect();
+    server.set_node(cordoned());
+    assert_eq!(server.get("/health").status, 503);
+    for (path, before) in BIG.iter().zip(before) {
+        assert_eq!(server.get(path).body, before, "{path}");
+    }
+    // Another representation has not been rendered yet.
+    assert!(server.get("/status.json?pretty").body.contains("Unschedulable"));
+    let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
+    let first = server.get("/status.json").body;
+    until("the next rendering", || (server.get("/status.json").body != first).then_some(()));
+}
+
+#[test]
+fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
+    let server = Scenario::default().serve();
+    make_big(&server);
+    let mut deaf: Vec<_> = (0..4)
+        .flat_map(|n| [1, 2].map(|host| (n, host)))
+        .map(|(n, host)| ask(&server, [127, 7, n, host], "/status.json"))
+        .collect();
+    // They are strangers: addresses of loopback, of which one place more is kept for one.
+    deaf.push(ask(&server, [127, 7, 9, 1], "/status.json"));
+    let refused = until("all places to be taken", || {
+        let mut client = ask(&server, [127, 7, 9, 2], "/status.json");
+        let answer = client.last_response();
+        (answer.status == 503).then_some(answer)
+    });
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.body.contains("try again"), "{refused:?}");
+    // Small answers are not concerned.
+    assert_eq!(server.get("/health").status, 200);
+    assert_eq!(server.get("/readyz").status, 200);
+    // Who reads gets all of it, and gives the place back.
+    let whole = deaf[0].last_response();
+    assert_eq!(whole.header("content-length").unwrap(), whole.body.len().to_string());
+    serde_json::from_str::<serde_json::Value>(&whole.body).unwrap();
+    until("a place", || (server.get("/status.json").status == 200).then_some(()));
+}
+
+#[test]
+fn who_does_not_read_is_cut_off_and_gives_the_place_back() {
+    let limits = Limits { write_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Scenario::default().serve_within(limits);
+    make_big(&server);
+    let deaf: Vec<_> = (0..12).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
+    until("refusals", || (server.get("/status.json").status == 503).then_some(()));
+    until("places", || (server.get("/status.json").status == 200).then_some(()));
+    drop(deaf);
+}
+
+#[test]
+fn heads_without_end_delay_nobody() {
+    // As it is outside of tests: to render for each of them would take minutes.
+    let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
+    make_big(&server);
+    let mut heads = server.connect().0;
+    heads.set_nonblocking(true).unwrap();
+    let requests = b"HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(200);
+    let mut kept = server.connect();
+    for _ in 0..50 {
+        // Whatever fits; its answers are not read.
+        let _ = heads.write(&requests);
+        assert_eq!(server.get("/health").status, 200);
+        assert_eq!(kept.ask("/health").status, 200);
+    }
+}

@@ -1,0 +1,76 @@
+//! A balancer that sends a PROXY header in front of its checks.
+
+use crate::scenario::{Client, Running, Scenario};
+use nodegate_server::ServeOptions;
+use serde_json::Value;
+
+const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x04\0\0\x50";
+const V1: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 1024 80\r\n";
+const REQUEST: &[u8] = b"GET /nodecheck HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const KEEPING: &[u8] = b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn accepting() -> Running {
+    Scenario::default().serve_with(ServeOptions { accept_proxy: true, ..ServeOptions::default() })
+}
+
+fn connect(server: &Running, parts: &[&[u8]]) -> Client {
+    let mut client = server.connect();
+    for part in parts {
+        client.send(part);
+        // So that they come one by one, most of the time.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    client
+}
+
+#[test]
+fn a_header_is_skipped_and_not_believed() {
+    let server = accepting();
+    // Each time what is parsed, then what is known.
+    for _ in 0..3 {
+        for header in [V1, V2] {
+            let whole = [header, REQUEST].concat();
+            let (begin, end) = whole.split_at(header.len() - 3);
+            for parts in [&[whole.as_slice()][..], &[header, REQUEST], &[begin, end], &[REQUEST]] {
+                let answer = connect(&server, parts).last_response();
+                assert_eq!((answer.status, answer.body.as_str()), (200, "OK"), "{parts:?}");
+            }
+            let mut kept = connect(&server, &[&[header, KEEPING].concat()]);
+            for _ in 0..3 {
+                assert_eq!(kept.response().body, "OK");
+                kept.send(KEEPING);
+            }
+            assert_eq!(kept.response().body, "OK");
+        }
+    }
+    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
+    let probers = status["probers"].as_array().unwrap();
+    assert!(probers.iter().all(|prober| prober["address"] == "127.0.0.1"), "{probers:?}");
+}
+
+#[test]
+fn what_only_looks_like_a_header_ends_the_connection() {
+    let server = accepting();
+    for bytes in
+        [&b"PROXY TCP9 a b 1 2\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c", &[V1, V1, REQUEST].concat()]
+    {
+        let mut client = connect(&server, &[bytes]);
+        client.finish_sending();
+        let answer = nodegate_testbed::http::read_all(&mut client.0);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    // A header is the first thing on a connection, or it is none.
+    let mut kept = connect(&server, &[KEEPING]);
+    assert_eq!(kept.response().body, "OK");
+    kept.send([V1, KEEPING].concat());
+    assert!(nodegate_testbed::http::read_all(&mut kept.0).starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
+fn without_the_option_a_header_is_a_bad_request() {
+    let server = Scenario::default().serve();
+    for header in [V1, V2] {
+        let mut client = connect(&server, &[&[header, REQUEST].concat()]);
+        assert!(nodegate_testbed::http::read_all(&mut client.0).starts_with("HTTP/1.1 400 "));
+    }
+}
