@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::{FALL, Goal, RISE};
-use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, Policy, ServiceName};
+use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy, ServiceName};
 use nodegate_server::{Limits, Networks};
 use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, List, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -17,6 +17,8 @@ use std::time::Duration;
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
 /// Less would leave no time to ask the API server before giving up on it.
 const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_hours(1);
+/// A taint that is tolerated for longer is no reason to leave the pool later than that.
+const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
 /// Where `nodegate status` finds the agent on its own machine.
 pub(crate) const LISTEN_PORT: &str = "LISTEN_PORT";
@@ -163,6 +165,18 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
     pub(crate) on_stale: OnStale,
 
+    /// What a kubelet means that the control plane does not hear any more (Ready=Unknown): local keeps the node in the pool
+    /// while the kubelet's health endpoint on this node answers (check kubelet), but see --unknown-after; not-ready takes
+    /// it out at once
+    #[arg(long, env = "NODEGATE_ON_UNKNOWN", value_name = "local|not-ready", default_value_t)]
+    pub(crate) on_unknown: OnUnknown,
+
+    /// With --on-unknown=local: how old the taint node.kubernetes.io/unreachable:NoExecute may become before the node
+    /// leaves the pool all the same, because its pods are then replaced elsewhere
+    #[arg(long, env = "NODEGATE_UNKNOWN_AFTER", value_name = "DURATION")]
+    #[arg(default_value = shown(Policy::default().unknown_after), value_parser = duration(UNKNOWN_AFTER))]
+    pub(crate) unknown_after: Duration,
+
     /// Where to keep what is known of the node, in a file of a few kB: an agent that crashes and starts again while no API
     /// server answers still knows it. The directory must be there, be writable, and be no other agent's
     #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
@@ -173,7 +187,8 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
-    /// How long to wait for the first answer of the API server before listening without it
+    /// How long to wait for the first answer of the API server before listening without it, where an agent of this boot
+    /// answered within the last minute; else the wait is --stale-after, or 20 s if that is shorter
     #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION")]
     #[arg(default_value = "1s", value_parser = duration(GRACE))]
     pub(crate) startup_grace: Duration,

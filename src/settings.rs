@@ -53,6 +53,8 @@ impl Settings {
         let policy = Policy {
             stale_after: args.stale_after,
             on_stale: args.on_stale,
+            on_unknown: args.on_unknown,
+            unknown_after: args.unknown_after,
             drain_on: args.drain_on,
             conditions: args.conditions,
         };

@@ -1,5 +1,5 @@
 //! The one task that watches time pass: it logs that the cache has become stale, that it still is, and that it is not
-//! any more. No answer depends on it; requests read the freshness themselves.
+//! any more, and the same of a kubelet that is cut off from the API server. No answer depends on it; requests read the freshness themselves.
 
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
@@ -10,9 +10,9 @@ use tokio::sync::watch::Receiver;
 /// How often a stale cache is logged again.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
 
-/// A time in which the cache is stale.
+/// A time in which the cache is stale, or the kubelet cut off.
 #[derive(Clone, Copy)]
-struct StaleEpisode {
+struct Episode {
     began: Moment,
     logged: Moment,
 }
@@ -24,7 +24,8 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let mut episode: Option<StaleEpisode> = None;
+    let mut episode: Option<Episode> = None;
+    let mut cut_off: Option<Episode> = None;
     // The sender only goes away with the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -36,13 +37,14 @@ pub(crate) async fn run(
             liveness.report_watch(now);
         } else {
             episode = log_staleness(&board, episode, now);
+            cut_off = log_cut_off(&board, cut_off, now);
         }
-        tokio::time::sleep(until_next(&board, episode, now)).await;
+        tokio::time::sleep(until_next(&board, episode.or(cut_off), now)).await;
     }
 }
 
 /// Logs what is new about the freshness, and gives the episode as it now stands.
-fn log_staleness(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Option<StaleEpisode> {
+fn log_staleness(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
     let freshness = board.freshness(now);
     match (freshness.stale, episode) {
         (false, None) => None,
@@ -65,16 +67,41 @@ fn log_staleness(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> O
             let last_known = board.last_known(now).map(tracing::field::display);
             let on_stale = board.policy().on_stale;
             tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale, {answer}");
-            Some(StaleEpisode { began, logged: now })
+            Some(Episode { began, logged: now })
+        }
+    }
+}
+
+/// Logs what is new about a Node that is in the pool only because its own kubelet answers.
+fn log_cut_off(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
+    match (board.unconfirmed(now), episode) {
+        (false, None) => None,
+        (false, Some(episode)) => {
+            let seconds = now.since(episode.began).as_secs();
+            tracing::info!(unconfirmed_for_s = seconds, "the verdict goes by the API server again");
+            None
+        }
+        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
+        (true, _) => {
+            let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
+            tracing::warn!(
+                leaves_in_s,
+                "the control plane does not hear the kubelet, which answers on this node; keeping the node in the pool"
+            );
+            Some(Episode { began: episode.map_or(now, |episode| episode.began), logged: now })
         }
     }
 }
 
 /// Until the cache can become stale, a reminder is due, or a sign of life.
-fn until_next(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Duration {
+fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration {
     let next = match episode {
-        // Recovery is worth noticing soon, and an outage is no time to save wake-ups.
-        Some(_) => now.plus(Duration::from_secs(1)),
+        // Recovery is worth noticing soon, and an outage is no time to save wake-ups; nor is a node to be told late that it
+        // leaves the pool.
+        Some(_) => {
+            let soon = now.plus(Duration::from_secs(1));
+            board.expires(now).map_or(soon, |expires| soon.min(expires))
+        }
         // Just past the limit: at the limit itself the cache is still believed.
         None => board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
             proof.plus(board.policy().stale_after).plus(Duration::from_millis(1))
@@ -86,9 +113,14 @@ fn until_next(board: &Board, episode: Option<StaleEpisode>, now: Moment) -> Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::{Catalog, Policy};
+    use nodegate_readiness::unconfirmed::KUBELET;
+    use nodegate_readiness::{
+        Begins, Catalog, Condition, ConditionStatus, LocalCheck, LocalResult, Node, NodeFacts, Outcome,
+        Policy,
+    };
     use std::io::{self, Write};
     use std::sync::Mutex;
+    use std::time::UNIX_EPOCH;
     use tracing_subscriber::fmt::MakeWriter;
 
     fn at(seconds: u64) -> Moment {
@@ -148,12 +180,60 @@ mod tests {
         assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
     }
 
+    /// Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
+    #[test]
+    fn a_kubelet_that_is_cut_off_is_mentioned_once_a_minute_and_its_end_once() {
+        let kubelet = LocalCheck {
+            name: KUBELET.to_owned(),
+            timeout: Duration::from_secs(5),
+            begins: Begins::OnDemand,
+        };
+        let catalog = Catalog::new(vec![kubelet]);
+        let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
+        let board = Board::new(Some("n1".to_owned()), policy, catalog, &[], Box::new(|_| {}));
+        board.prove(at(1));
+        let condition =
+            |status, reason: &str| Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
+        let silent = condition(ConditionStatus::Unknown, "NodeStatusUnknown");
+        let node = Node::Present(NodeFacts { conditions: vec![silent], ..NodeFacts::default() });
+        let result =
+            LocalResult { outcome: Outcome::Pass, duration: Duration::ZERO, at: at(10), good_until: at(140) };
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
+        let mut mentioned = Vec::new();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut episode = None;
+            for second in 1..=190 {
+                if second == 10 {
+                    board.set_node(node.clone(), at(10), UNIX_EPOCH);
+                    board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
+                }
+                episode = log_cut_off(&board, episode, at(second));
+                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+            }
+        });
+        let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
+        assert_eq!(seconds, [10, 70, 130, 140], "{mentioned:#?}");
+        let (end, warnings) = mentioned.split_last().unwrap();
+        assert!(
+            warnings
+                .iter()
+                .all(|(_, line)| line.contains("WARN") && line.contains("does not hear the kubelet"))
+        );
+        assert!(end.1.contains("goes by the API server again") && end.1.contains("unconfirmed_for_s=130"));
+        assert_eq!(
+            until_next(&board, Some(Episode { began: at(1), logged: at(1) }), at(139)),
+            Duration::from_secs(1)
+        );
+    }
+
     #[test]
     fn it_wakes_when_the_cache_can_become_stale_and_each_second_while_it_is() {
         let board = board();
         assert_eq!(until_next(&board, None, at(15)), Duration::from_millis(1001));
         assert_eq!(until_next(&board, None, at(20)), Duration::from_millis(1), "never at once");
-        let episode = StaleEpisode { began: at(17), logged: at(17) };
+        let episode = Episode { began: at(17), logged: at(17) };
         assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
         let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         assert_eq!(until_next(&unproved, None, at(20)), REPORT_EVERY);

@@ -19,6 +19,8 @@ pub(crate) struct Check {
     pub(crate) reason: Option<Reason>,
     #[serde(default)]
     pub(crate) stale: bool,
+    #[serde(default)]
+    pub(crate) unconfirmed: bool,
 }
 
 impl Health {

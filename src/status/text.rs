@@ -1,6 +1,7 @@
 //! A status for a terminal.
 
 use super::health::Health;
+use nodegate_readiness::sentence::UNCONFIRMED;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
 use std::fmt::{Display, Write};
@@ -86,6 +87,9 @@ impl Text {
         self.headline(Some(health.verdict()), &health.why());
         if health.checks.iter().any(|check| check.stale) {
             self.guess("the cache is stale; nodegate status without --check tells what was known last");
+        }
+        if health.checks.iter().any(|check| check.unconfirmed) {
+            self.guess(UNCONFIRMED);
         }
         let row = |check: &super::health::Check| Row {
             name: harmless(&check.name),

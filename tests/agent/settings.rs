@@ -47,6 +47,8 @@ fn every_bad_value_is_named() {
         ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
         ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
+        ("--on-unknown", "NODEGATE_ON_UNKNOWN", "ready", "takes local or not-ready"),
+        ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 1day"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "cordon", "unschedulable, deleting, taint:<key>"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "taint:a=b:NoExec", "taint:<key>[=<value>][:<effect>]"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "label:a=b/c", "label:<key>[=<value>]"),

@@ -2,8 +2,9 @@
 
 use crate::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use nodegate_readiness::reason::clean;
-use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint};
+use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, UnreachableTaint};
 use serde::Deserialize;
 use std::net::IpAddr;
 
@@ -28,6 +29,7 @@ struct Spec {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ApiTaint {
     #[serde(default)]
     key: String,
@@ -35,6 +37,8 @@ struct ApiTaint {
     value: Option<String>,
     #[serde(default)]
     effect: Option<String>,
+    #[serde(default)]
+    time_added: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -71,6 +75,7 @@ impl WatchedNode {
     pub fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let unreachable = spec.taints.iter().flatten().find_map(ApiTaint::to_unreachable);
         NodeFacts {
             uid: self.metadata.uid.clone().filter(|uid| !uid.is_empty()).map(clean),
             conditions: conditions.map(ApiCondition::to_condition).collect(),
@@ -79,6 +84,7 @@ impl WatchedNode {
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
             address_families: self.internal_ips().collect(),
+            unreachable,
         }
     }
 
@@ -97,8 +103,19 @@ resource!(WatchedNode, ClusterResourceScope, "Node", "", "nodes");
 
 impl ApiTaint {
     fn into_taint(self) -> Taint {
-        let Self { key, value, effect } = self;
+        let Self { key, value, effect, .. } = self;
         Taint { key, value: value.unwrap_or_default(), effect: effect.unwrap_or_default() }
+    }
+}
+
+impl ApiTaint {
+    /// A date that makes no sense is none, and so is one before 1970.
+    fn to_unreachable(&self) -> Option<UnreachableTaint> {
+        let is_it =
+            self.key == UnreachableTaint::KEY && self.effect.as_deref() == Some(UnreachableTaint::EFFECT);
+        let added = self.time_added.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
+        let added_unix_ms = added.and_then(|added| u64::try_from(added.as_millisecond()).ok());
+        is_it.then_some(UnreachableTaint { added_unix_ms })
     }
 }
 
@@ -154,6 +171,23 @@ mod tests {
         assert_eq!(facts.taints, [taint("k", "", "NoSchedule"), taint("k", "v", "")].into());
         assert_eq!(facts.labels, [("a".to_owned(), "b".to_owned())].into());
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
+    }
+
+    #[test]
+    fn the_taint_of_an_unreachable_node_has_its_date() {
+        let taint = |rest: &str| {
+            let key = UnreachableTaint::KEY;
+            let other = r#"{"key":"a","effect":"NoExecute","timeAdded":"2026-11-22T22:23:15Z"}"#;
+            facts(&format!(r#"{{"spec":{{"taints":[{other},{{"key":"{key}",{rest}}}]}}}}"#)).unreachable
+        };
+        let added_unix_ms = Some(1_795_386_195_000);
+        let dated = taint(r#""effect":"NoExecute","timeAdded":"2026-11-22T22:23:15Z""#);
+        assert_eq!(dated, Some(UnreachableTaint { added_unix_ms }));
+        for undated in ["\"soon\"", "\"0001-01-01T00:00:00Z\"", "null"] {
+            let taint = taint(&format!(r#""effect":"NoExecute","timeAdded":{undated}"#));
+            assert_eq!(taint, Some(UnreachableTaint { added_unix_ms: None }), "{undated}");
+        }
+        assert_eq!(taint(r#""effect":"NoSchedule","timeAdded":"2026-11-22T22:23:15Z""#), None);
     }
 
     #[test]

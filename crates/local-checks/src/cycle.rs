@@ -22,6 +22,11 @@ pub(crate) struct Demand {
 impl Demand {
     pub(crate) fn ask(&self, now: Moment) {
         self.asked.advance(now);
+        self.wake();
+    }
+
+    /// Lets the cycle look again whether it is idle.
+    pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 }
@@ -120,6 +125,9 @@ impl Cycle {
 
     fn is_idle(&self) -> bool {
         let Some(idle) = self.idle else { return false };
+        if self.board.needed() == Some(self.id) {
+            return false;
+        }
         let asked = self.demand.asked.get().max(self.board.last_asked(self.id));
         asked.is_none_or(|asked| self.now().since(asked) > idle)
     }

@@ -3,6 +3,7 @@
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
 use crate::timing::SLACK;
+use nodegate_readiness::unconfirmed::FIRST_RESULT_WITHIN;
 use nodegate_readiness::{Begins, Board, CheckId, Timeline};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ struct Slot {
 
 impl Runner {
     /// Starts checks on the runtime of `handle` as the board's catalog says, where they are found by name: those that
-    /// begin at the start never stop, others are prepared to be started on use. The local ones among the default checks
+    /// begin at the start never stop, others are prepared to be started on use, or when the verdict needs them. The local ones among the default checks
     /// must begin at the start: a request without names asks for none by name.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
@@ -43,7 +44,9 @@ impl Runner {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(Begins::AtStart) => None,
                 Some(Begins::OnDemand) => Some(checks.idle),
-                Some(Begins::Never) | None => continue,
+                // No request may start it, but a verdict that depends on it may.
+                Some(Begins::Never) => Some(Duration::ZERO),
+                None => continue,
             };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
@@ -67,6 +70,10 @@ impl Runner {
             tasks.spawn_on(cycle.run(), handle);
         }
         let tasks = handle.spawn(tell_of_ended(tasks)).abort_handle();
+        let demands: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
+        board.when_needed(move |needed| {
+            demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
+        });
         Self { board: Arc::clone(board), timeline, slots, eager, tasks }
     }
 
@@ -92,6 +99,15 @@ impl Runner {
     /// Resolves when each eager check has its first result, bounded like [`Runner::activate`].
     pub fn eager_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         self.activate(&self.eager)
+    }
+
+    /// Resolves when the check that decides the verdict just now, if there is one, has a valid result; bounded like
+    /// [`Runner::activate`], and by how long the verdict from before holds.
+    pub fn needed_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        let ready = self.activate(self.board.needed().as_slice());
+        Box::pin(async move {
+            let _ = timeout_at(Instant::now() + FIRST_RESULT_WITHIN, ready).await;
+        })
     }
 
     /// Says that a check is wanted; gives its slot if there is a result to wait for.

@@ -28,7 +28,8 @@ pub struct Answer {
     pub fresh: Reply,
     /// While the cache is stale.
     pub stale: Reply,
-    /// From when on neither may be given: the result of a local check in it is too old by then.
+    /// From when on neither may be given: the result of a local check in it is too old by then, or the node leaves the
+    /// pool though its kubelet answers.
     pub expires: Option<Moment>,
 }
 
@@ -63,6 +64,8 @@ struct CheckBody<'a> {
     passed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stale: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unconfirmed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     duration_ms: u128,
@@ -102,6 +105,7 @@ impl<'a> CheckBody<'a> {
             name: &report.name,
             passed: report.outcome.passed(),
             stale: report.stale,
+            unconfirmed: report.unconfirmed,
             reason: report.outcome.reason().map(Reason::as_str),
             duration_ms: report.duration.as_millis(),
         }
@@ -119,7 +123,7 @@ mod tests {
     use crate::check::Outcome;
 
     fn report(name: &str, outcome: Outcome, stale: bool) -> CheckReport {
-        CheckReport { name: name.to_owned(), outcome, stale, duration: Duration::ZERO, expires: None }
+        CheckReport::from_memory(name, outcome, stale)
     }
 
     #[test]
@@ -140,6 +144,11 @@ mod tests {
         assert_eq!(
             stale.body,
             r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
+        );
+        let cut_off = CheckReport { unconfirmed: true, ..report("node_ready", Outcome::Pass, false) };
+        assert_eq!(
+            Reply::render(&[cut_off], None).body,
+            r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#
         );
     }
 

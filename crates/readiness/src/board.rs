@@ -13,7 +13,7 @@ pub use published::Published;
 use self::published::Rendered;
 use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
-use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, NODE_READY, Source, Verdict, verdict};
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::moment::{AtomicMoment, Moment};
@@ -46,7 +46,11 @@ pub struct Board {
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
+    on_need: OnceLock<OnNeed>,
 }
+
+/// Starts a local check.
+type OnNeed = Box<dyn Fn(CheckId) + Send + Sync>;
 
 /// What only the writer needs.
 #[derive(Default)]
@@ -81,7 +85,7 @@ impl Board {
         let locals = catalog.local_ids().count();
         let services = catalog.services().count();
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
-        let state = State { node: Node::Unknown, local: vec![None; locals], services: vec![None; services] };
+        let state = State { local: vec![None; locals], services: vec![None; services], ..State::default() };
         let board = Self {
             node_name,
             policy,
@@ -96,6 +100,7 @@ impl Board {
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
+            on_need: OnceLock::new(),
         };
         board.publish(state, Moment::default());
         board
@@ -136,7 +141,7 @@ impl Board {
             published = self.published.load_full();
             answer = self.render(&published.state, query, now);
         }
-        let is_good = answer.expires.is_some_and(|expires| now < expires);
+        let is_good = answer.expires.is_none_or(|expires| now < expires);
         match published.find(raw) {
             // What was rendered ahead had expired, and there is something better.
             Some(_) if is_good => {
@@ -193,6 +198,35 @@ impl Board {
                 result.is_none_or(|result| now > result.good_until)
             })
             .collect()
+    }
+
+    /// The local check whose result decides the verdict just now, whoever asks for it; `None` mostly.
+    pub fn needed(&self) -> Option<CheckId> {
+        self.published.load().state.needed(&self.catalog)
+    }
+
+    /// Calls `on_need` whenever a local check becomes [needed](Board::needed), outside of any lock. Only the first call
+    /// of this function counts.
+    pub fn when_needed(&self, on_need: impl Fn(CheckId) + Send + Sync + 'static) {
+        let _ = self.on_need.set(Box::new(on_need));
+    }
+
+    /// Whether `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    pub fn unconfirmed(&self, now: Moment) -> bool {
+        let node_ready = self.catalog.find(NODE_READY);
+        node_ready.is_some_and(|id| self.report(id, now).unconfirmed)
+    }
+
+    /// When the node leaves the pool though its kubelet answers; `None` unless that is in sight.
+    pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
+        let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
+        unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at())
+    }
+
+    /// When the verdict may change by time alone, apart from staleness; `None` if it can't.
+    pub fn expires(&self, now: Moment) -> Option<Moment> {
+        let reports = self.reports(&self.published.load().state, &self.default_checks, false, now);
+        reports.iter().filter_map(|report| report.expires).min()
     }
 
     /// The state as published.
@@ -264,11 +298,7 @@ impl Board {
 
     /// The watch told us of the Node.
     pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
-        self.change(now, wall, |state| {
-            let changed = state.node != node;
-            state.node = node;
-            changed
-        });
+        self.change(now, wall, |state| state.set_node(node, &self.policy, now, wall));
     }
 
     /// A local check ran, or stopped running (`None`).
@@ -307,10 +337,14 @@ impl Board {
         if !change(&mut state) {
             return;
         }
+        let begins = state.needed(&self.catalog).filter(|_| self.needed().is_none());
         self.publish(state, now);
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
         self.tell(flip);
+        if let (Some(id), Some(on_need)) = (begins, self.on_need.get()) {
+            on_need(id);
+        }
     }
 
     fn observe(&self, writer: &mut Writer, now: Moment, wall: SystemTime) -> Option<Flip> {

@@ -104,10 +104,20 @@ pub struct CheckReport {
     pub outcome: Outcome,
     /// Whether it was answered without a cache that can be trusted.
     pub stale: bool,
+    /// Whether the node's own kubelet overrules a `Ready=Unknown` of the API.
+    pub unconfirmed: bool,
     /// How long the last background run took; zero for checks from memory.
     pub duration: Duration,
     /// From when on this report must not be given any more; `None` if it never expires by itself.
     pub expires: Option<Moment>,
+}
+
+impl CheckReport {
+    /// A check that answers from memory.
+    pub fn from_memory(name: &str, outcome: Outcome, stale: bool) -> Self {
+        let name = name.to_owned();
+        Self { name, outcome, stale, unconfirmed: false, duration: Duration::ZERO, expires: None }
+    }
 }
 
 /// The verdict of all reports together (logical AND): the worst one wins.

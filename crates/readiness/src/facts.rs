@@ -57,6 +57,24 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The families of its `InternalIP`s.
     pub address_families: AddressFamilies,
+    /// The taint `node.kubernetes.io/unreachable:NoExecute`, if it has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<UnreachableTaint>,
+}
+
+/// The taint by which the node controller has the pods of a single silent node evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableTaint {
+    /// Its `timeAdded`, in milliseconds since 1970; `None` if it says none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub added_unix_ms: Option<u64>,
+}
+
+impl UnreachableTaint {
+    /// Its key.
+    pub const KEY: &str = "node.kubernetes.io/unreachable";
+    /// Its effect.
+    pub const EFFECT: &str = "NoExecute";
 }
 
 /// One taint, written as kubectl does: `key=value:effect`, where the last two may be lacking.

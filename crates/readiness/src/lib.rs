@@ -24,6 +24,7 @@ pub mod service;
 pub mod stamp;
 pub mod state;
 pub mod status;
+pub mod unconfirmed;
 
 pub use age::Age;
 pub use answer::{Answer, Reply};
@@ -32,14 +33,14 @@ pub use check::{Begins, Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verd
 pub use conditions::{ConditionRule, ConditionRules};
 pub use damper::Damper;
 pub use drain::{DrainSignal, DrainSignals};
-pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts, Taint};
+pub use facts::{AddressFamilies, Condition, ConditionStatus, Node, NodeFacts, Taint, UnreachableTaint};
 pub use flips::Flip;
 pub use liveness::{Liveness, Stuck};
 pub use memory::{LastFacts, Memory};
 pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
 pub use reason::Reason;
-pub use rules::{OnStale, Policy};
+pub use rules::{OnStale, OnUnknown, Policy};
 pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
 pub use stamp::Stamp;
 pub use state::{LocalResult, State};

@@ -36,6 +36,9 @@ pub struct Memory {
 struct CacheAge {
     #[serde(skip_serializing_if = "Option::is_none")]
     age_ms: Option<u64>,
+    /// Whether the agent trusted its cache no more; only one that runs says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stale: Option<bool>,
 }
 
 /// A watched Service of which something is known.
@@ -95,7 +98,7 @@ impl Memory {
             written_at_unix_ms: None,
             node: name.map(str::to_owned),
             facts_format: FACTS_FORMAT,
-            cache: CacheAge { age_ms: age.map(millis) },
+            cache: CacheAge { age_ms: age.map(millis), stale: None },
             node_exists: node.exists(),
             facts: node.facts().cloned(),
             services,
@@ -113,11 +116,21 @@ impl Memory {
         self.node_exists.is_some() && self.cache.age_ms.is_some()
     }
 
+    /// Whether an agent said this that knows the truth.
+    pub fn is_fresh(&self) -> bool {
+        self.cache.stale == Some(false) && self.knows_something()
+    }
+
+    /// Whether it is about the node of this name.
+    pub fn is_about(&self, node: &str) -> bool {
+        self.node.as_deref() == Some(node)
+    }
+
     /// Whether both hold the same facts.
     pub fn same_facts(&self, other: &Self) -> bool {
         let undated = |memory: &Self| Self {
             written_at_unix_ms: None,
-            cache: CacheAge { age_ms: None },
+            cache: CacheAge { age_ms: None, stale: None },
             ..memory.clone()
         };
         undated(self) == undated(other)

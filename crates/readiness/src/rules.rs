@@ -17,6 +17,11 @@ pub struct Policy {
     pub stale_after: Duration,
     /// What a stale cache means.
     pub on_stale: OnStale,
+    /// What a kubelet means that the control plane no longer hears.
+    pub on_unknown: OnUnknown,
+    /// How old the taint `node.kubernetes.io/unreachable:NoExecute` may become before the node leaves the pool though its
+    /// own kubelet answers.
+    pub unknown_after: Duration,
     /// Which signals drain.
     pub drain_on: DrainSignals,
     /// What `custom_conditions` looks at.
@@ -28,6 +33,8 @@ impl Default for Policy {
         Self {
             stale_after: Duration::from_secs(15),
             on_stale: OnStale::default(),
+            on_unknown: OnUnknown::default(),
+            unknown_after: Duration::from_mins(5),
             drain_on: DrainSignals::default(),
             conditions: ConditionRules::default(),
         }
@@ -74,17 +81,54 @@ impl fmt::Display for OnStale {
     }
 }
 
+/// What `Ready=Unknown` means while the cache is fresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnknown {
+    /// The node's own kubelet decides.
+    #[default]
+    Local,
+    /// The node is not ready.
+    NotReady,
+}
+
+/// Why a word is no `--on-unknown` value.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("takes local or not-ready")]
+pub struct BadOnUnknown;
+
+impl FromStr for OnUnknown {
+    type Err = BadOnUnknown;
+
+    fn from_str(word: &str) -> Result<Self, BadOnUnknown> {
+        match word {
+            "local" => Ok(Self::Local),
+            "not-ready" => Ok(Self::NotReady),
+            _ => Err(BadOnUnknown),
+        }
+    }
+}
+
+impl fmt::Display for OnUnknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::NotReady => "not-ready",
+        })
+    }
+}
+
 /// The reason given while the cache is stale and `--on-stale=not-ready`.
 pub const CACHE_STALE: &str = "CacheStale";
 
 impl Policy {
-    /// The `node_ready` check.
+    /// The `node_ready` check, as far as the API tells. What the node's own kubelet makes of `Ready=Unknown` is for
+    /// [`State::report`](crate::State::report).
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, self.on_stale, node) {
             (false, _, Node::Present(facts)) => self.fresh(facts),
             (false, _, Node::Absent) => Outcome::fail("NodeNotFound"),
             (true, OnStale::NotReady, _) => Outcome::fail(CACHE_STALE),
-            (true, OnStale::KeepDrain, Node::Present(facts)) => self.draining(facts).unwrap_or(Outcome::Pass),
+            (true, OnStale::KeepDrain, Node::Present(facts)) => self.alive(facts),
             // A Node that was never seen is a stale one: there is no truth yet to refuse traffic by.
             (true, _, _) | (false, _, Node::Unknown) => Outcome::Pass,
         }
@@ -127,10 +171,15 @@ impl Policy {
             return Outcome::fail("ReadyConditionMissing");
         };
         match ready.status {
-            ConditionStatus::True => self.draining(facts).unwrap_or(Outcome::Pass),
+            ConditionStatus::True => self.alive(facts),
             status if ready.reason.is_empty() => Outcome::Fail(Reason::new(format!("Ready={status}"))),
             _ => Outcome::Fail(Reason::parse(ready.reason.as_str())),
         }
+    }
+
+    /// The `node_ready` check of a Node whose kubelet is alive, whatever its Ready condition says.
+    pub fn alive(&self, facts: &NodeFacts) -> Outcome {
+        self.draining(facts).unwrap_or(Outcome::Pass)
     }
 
     fn draining(&self, facts: &NodeFacts) -> Option<Outcome> {

@@ -23,6 +23,10 @@ const MEANINGS: [(&str, &str); 11] = [
     (CACHE_STALE, "the API server is not heard"),
 ];
 
+/// What `unconfirmed` means.
+pub const UNCONFIRMED: &str =
+    "the control plane does not hear the kubelet (Ready=Unknown), but the kubelet on this node answers";
+
 /// What a reason means.
 fn meaning(reason: &Reason) -> Option<String> {
     let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
@@ -65,8 +69,13 @@ impl Status {
         }
     }
 
-    /// Why the verdict is no more than a guess, and what was known before; `None` while the cache can be trusted.
+    /// Why the verdict is no more than a guess, and what was known before; `None` while the cache can be trusted and the
+    /// control plane hears the kubelet.
     pub fn doubt(&self) -> Option<String> {
+        if self.unconfirmed {
+            let leaves = self.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
+            return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());
+        }
         if !self.cache.stale || self.verdict.is_none() {
             return None;
         }

@@ -7,7 +7,8 @@ use crate::query::CheckRef;
 use crate::reason::Reason;
 use crate::rules::Policy;
 use crate::service::ServiceFacts;
-use std::time::Duration;
+use crate::unconfirmed::{KUBELET, ReadyHistory};
+use std::time::{Duration, SystemTime};
 
 /// What is known of the Node and of the local checks. Immutable once published.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,7 @@ pub struct State {
     pub local: Vec<Option<LocalResult>>,
     /// What is known of each watched Service, by its index in the catalog; `None` before the first list.
     pub services: Vec<Option<ServiceFacts>>,
+    pub(crate) ready: ReadyHistory,
 }
 
 /// What a local check last found.
@@ -50,35 +52,57 @@ impl State {
             CheckRef::Known(id) => *id,
             CheckRef::Unknown(name) => {
                 let outcome = Outcome::Fail(Reason::unknown_check(name));
-                return CheckReport {
-                    name: name.clone(),
-                    outcome,
-                    stale: false,
-                    duration: Duration::ZERO,
-                    expires: None,
-                };
+                return CheckReport::from_memory(name, outcome, false);
             }
         };
-        let from_memory = |outcome| CheckReport {
-            name: catalog.name(id).to_owned(),
-            outcome,
-            stale,
-            duration: Duration::ZERO,
-            expires: None,
-        };
+        let name = catalog.name(id);
+        let from_memory = |outcome| CheckReport::from_memory(name, outcome, stale);
         match catalog.source(id) {
             Source::Service(index) => {
                 let facts = self.services.get(index).and_then(Option::as_ref);
                 from_memory(policy.service(facts, stale))
             }
-            Source::NodeReady => from_memory(policy.node_ready(&self.node, stale)),
+            Source::NodeReady => {
+                let overruled = if stale { None } else { self.overruled(catalog, policy, now) };
+                let report = from_memory(policy.node_ready(&self.node, stale));
+                match overruled {
+                    Some((outcome, until)) => {
+                        CheckReport { outcome, unconfirmed: true, expires: Some(until), ..report }
+                    }
+                    None => report,
+                }
+            }
             Source::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
             Source::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
-                let outcome = Outcome::Fail(Reason::not_enabled(catalog.name(id)));
-                CheckReport { stale: false, ..from_memory(outcome) }
+                CheckReport::from_memory(name, Outcome::Fail(Reason::not_enabled(name)), false)
             }
-            Source::Local(index) => self.local_report(catalog.name(id), index, now),
+            Source::Local(index) => self.local_report(name, index, now),
         }
+    }
+
+    /// What the node's own kubelet makes of a `Ready=Unknown`, and until when; `None` if the API's word counts.
+    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, Moment)> {
+        let (facts, unconfirmed) = (self.node.facts()?, self.ready.unconfirmed?);
+        let until = match self.local_result(catalog, catalog.find(KUBELET)?) {
+            Some(result) if result.outcome.passed() => result.good_until,
+            Some(_) => return None,
+            None => unconfirmed.holds_until(),
+        };
+        let until = unconfirmed.leaves_at().map_or(until, |leaves_at| until.min(leaves_at));
+        (now < until).then(|| (policy.alive(facts), until))
+    }
+
+    /// Returns the local check whose result decides the verdict just now, so that it must run.
+    pub(crate) fn needed(&self, catalog: &Catalog) -> Option<CheckId> {
+        self.ready.unconfirmed.and_then(|_| catalog.find(KUBELET))
+    }
+
+    /// Takes the Node as it is now; says whether that is another one.
+    pub(crate) fn set_node(&mut self, node: Node, policy: &Policy, now: Moment, wall: SystemTime) -> bool {
+        let changed = self.node != node;
+        self.ready = self.ready.after(&self.node, &node, policy, now, wall);
+        self.node = node;
+        changed
     }
 
     fn local_report(&self, name: &str, index: usize, now: Moment) -> CheckReport {
@@ -90,7 +114,7 @@ impl State {
             Some(result) => (Outcome::fail(NO_RECENT_RESULT), result.duration, now),
             None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
         };
-        CheckReport { name: name.to_owned(), outcome, stale: false, duration, expires: Some(expires) }
+        CheckReport { duration, expires: Some(expires), ..CheckReport::from_memory(name, outcome, false) }
     }
 
     /// The last result of a local check.

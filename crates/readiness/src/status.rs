@@ -1,7 +1,7 @@
 //! Everything known, for `/status.json`.
 
 use crate::board::{Board, LastKnown, why};
-use crate::check::{CheckId, Verdict};
+use crate::check::{Begins, CheckId, Verdict};
 use crate::drain::EXCLUDED;
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
@@ -52,6 +52,12 @@ pub struct Status {
     /// What the last known facts say; present only while the cache is stale and something was known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known: Option<LastKnown>,
+    /// Whether the verdict goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
+    /// Time until the node leaves the pool though its kubelet answers; absent unless that is in sight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves_in_ms: Option<u128>,
     /// Whether the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
@@ -160,6 +166,8 @@ impl Status {
                 on_stale: board.policy().on_stale.to_string(),
             },
             last_known: board.last_known(now).filter(|_| configured),
+            unconfirmed: configured && board.unconfirmed(now),
+            leaves_in_ms: board.leaves_at(now).map(|at| at.since(now).as_millis()),
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
@@ -183,7 +191,8 @@ impl CheckStatus {
         let published = board.published();
         let result = published.state.local_result(board.catalog(), id);
         let local = board.catalog().local(id).is_some();
-        let active = !local || result.is_some();
+        let runs = board.catalog().local(id).is_some_and(|check| check.begins != Begins::Never);
+        let active = !local || (runs && result.is_some());
         let report = board.report(id, now);
         let age = if local { result.map(|result| now.since(result.at)) } else { board.proof_age(id, now) };
         Self {

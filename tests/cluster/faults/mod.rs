@@ -84,6 +84,7 @@ stories! {
     "Node watch deaf beside a live Lease" => answers::node_watch_deaf_beside_a_live_lease long,
     "Node deleted, created again" => node::deleted_and_created_again,
     "kubelet dead" => node::dead_kubelet,
+    "kubelet alone cut off from the API server" => node::kubelet_cut_off,
     "clock set back an hour" => host::clock_set_back,
     "clock set forward an hour" => host::clock_set_forward,
     "64 file descriptors, 300 idle clients, API reset" => host::few_descriptors,

@@ -4,7 +4,7 @@ use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodegate_kube_follow::{WatchedNode, resource};
-use nodegate_readiness::{Node, Outcome, Policy};
+use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,10 +57,16 @@ struct Port {
     protocol: Option<String>,
 }
 
-/// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules.
+/// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules. Whether a kubelet is
+/// alive that the control plane does not hear (Ready=Unknown) only the agent there can tell, and `HAProxy`'s checks ask it.
 pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> NodeFacts {
     let meta = &node.metadata;
-    let state = rules.node_ready(&Node::Present(node.facts()), false);
+    let facts = node.facts();
+    let ready = facts.condition("Ready").map(|ready| ready.status);
+    let state = match ready {
+        Some(ConditionStatus::Unknown) => rules.alive(&facts),
+        _ => rules.node_ready(&Node::Present(facts), false),
+    };
     NodeFacts {
         name: meta.name.clone().unwrap_or_default(),
         state: match &state {
@@ -190,6 +196,7 @@ mod tests {
         };
         let label = r#""labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
         assert_eq!(node("", &taint("b"), "True", &default), NodeState::Ready);
+        assert_eq!(node("", &taint("b"), "Unknown", &default), NodeState::Ready, "the agent there knows");
         for (metadata, spec) in [
             ("", r#""unschedulable":true"#.to_owned()),
             ("", taint("ToBeDeletedByClusterAutoscaler")),
@@ -199,7 +206,8 @@ mod tests {
             (r#""deletionTimestamp":"2026-01-01T00:00:00Z""#, String::new()),
         ] {
             assert_eq!(node(metadata, &spec, "True", &default), NodeState::Draining, "{metadata} {spec}");
-            assert_eq!(node(metadata, &spec, "Unknown", &default), NodeState::NotReady, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "False", &default), NodeState::NotReady, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "Unknown", &default), NodeState::Draining, "{metadata} {spec}");
             assert_eq!(node(metadata, &spec, "True", "none"), NodeState::Ready, "{metadata} {spec}");
         }
         assert_eq!(node("", &taint("own"), "True", "taint:own"), NodeState::Draining);

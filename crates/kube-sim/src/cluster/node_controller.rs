@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cluster::node::{condition, edit};
-use crate::store::object::{child_mut, meta_mut};
+use crate::store::object::{Obj, child_mut, meta_mut};
 use crate::store::resource::nodes;
 use crate::store::selector::Selector;
 use crate::store::{Feed, Start, Store};
@@ -34,6 +34,7 @@ pub(crate) async fn run(store: Arc<Store>) {
         let Ok(mut nodes) = store.watch(nodes(), None, &Selector::default(), Start::Everything) else {
             return;
         };
+        let mut before = Zone::of(&store);
         let mut dirty: BTreeSet<String> = nodes.initial.iter().map(|n| n.key.name.clone()).collect();
         // Cut off when it was too slow: then it begins anew with everything there is.
         loop {
@@ -48,12 +49,43 @@ pub(crate) async fn run(store: Arc<Store>) {
             while let Ok(Feed::Change(change)) = nodes.feed.try_recv() {
                 dirty.insert(change.object.key.name.clone());
             }
+            let zone = Zone::of(&store);
+            if std::mem::replace(&mut before, zone) != zone {
+                dirty = all(&store).iter().map(|n| n.key.name.clone()).collect();
+            }
             for name in std::mem::take(&mut dirty) {
                 // One write each, as the controllers' separate loops make them.
-                edit(&store, &name, OURS, |node| set_taints(node, "NoSchedule"));
-                edit(&store, &name, OURS, |node| set_taints(node, "NoExecute"));
+                edit(&store, &name, OURS, |node| set_taints(node, "NoSchedule", Zone::Normal));
+                edit(&store, &name, OURS, |node| set_taints(node, "NoExecute", zone));
                 edit(&store, &name, OURS, set_ttl);
             }
+        }
+    }
+}
+
+fn all(store: &Store) -> Vec<Obj> {
+    store.list(nodes(), None, &Selector::default()).1
+}
+
+/// The state of the zone, of which there is one here: by it the controller decides whose pods it evicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zone {
+    /// Nodes that are not ready get `NoExecute`.
+    Normal,
+    /// More than two nodes and at least 55 % are not ready: in a cluster of up to 50 nodes no other gets it.
+    Partial,
+    /// No node is ready: it is taken away from all.
+    Full,
+}
+
+impl Zone {
+    fn of(store: &Store) -> Self {
+        let all = all(store);
+        let silent = all.iter().filter(|node| condition(&node.value, "Ready") != Some("True")).count();
+        match silent {
+            _ if silent > 0 && silent == all.len() => Self::Full,
+            3.. if silent * 100 >= all.len() * 55 => Self::Partial,
+            _ => Self::Normal,
         }
     }
 }
@@ -72,8 +104,8 @@ fn wanted(node: &Value, effect: &str) -> Vec<&'static str> {
     keys
 }
 
-fn set_taints(node: &mut Value, effect: &str) {
-    let wanted = wanted(node, effect);
+fn set_taints(node: &mut Value, effect: &str, zone: Zone) {
+    let wanted = if zone == Zone::Full { Vec::new() } else { wanted(node, effect) };
     let spec = child_mut(node, "spec");
     let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
     let ours = |taint: &Value| {
@@ -84,7 +116,7 @@ fn set_taints(node: &mut Value, effect: &str) {
     };
     taints.retain(|taint| ours(taint).is_none_or(|key| wanted.contains(&key.as_str())));
     for key in wanted {
-        if !taints.iter().any(|taint| ours(taint).as_deref() == Some(key)) {
+        if zone == Zone::Normal && !taints.iter().any(|taint| ours(taint).as_deref() == Some(key)) {
             taints.push(json!({"key": key, "effect": effect, "timeAdded": crate::store::time::now()}));
         }
     }

@@ -28,7 +28,7 @@ impl Board {
             if !knows_nothing || self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
                 return false;
             }
-            state.node = last.node;
+            state.set_node(last.node, &self.policy, now, wall);
             for (name, facts) in last.services {
                 let index = self.catalog.services().position(|service| *service == name);
                 if let Some(slot @ None) = index.and_then(|index| state.services.get_mut(index)) {

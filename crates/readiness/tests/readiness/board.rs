@@ -32,12 +32,19 @@ pub(crate) struct Story {
 
 impl Story {
     pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
+        Self::with_checks(policy, &["router"], Begins::OnDemand, default_checks)
+    }
+
+    pub(crate) fn with_checks(
+        policy: Policy,
+        local: &[&str],
+        begins: Begins,
+        default_checks: &[&str],
+    ) -> Self {
         let flips = Arc::new(Mutex::new(Vec::new()));
-        let catalog = Catalog::new(vec![LocalCheck {
-            name: "router".to_owned(),
-            timeout: Duration::from_secs(5),
-            begins: Begins::OnDemand,
-        }]);
+        let check =
+            |name: &&str| LocalCheck { name: (*name).to_owned(), timeout: Duration::from_secs(5), begins };
+        let catalog = Catalog::new(local.iter().map(check).collect());
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));

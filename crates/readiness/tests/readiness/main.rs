@@ -10,3 +10,5 @@ mod probers;
 mod rules;
 #[cfg(test)]
 mod services;
+#[cfg(test)]
+mod unknown;

@@ -85,6 +85,8 @@ impl StateCollector {
                 family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
             }
         }
+        let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
+        gauge(encoder, "unconfirmed", help)?.encode_gauge(&u64::from(self.board.unconfirmed(now)))?;
         let help = "Answers that staleness made better than the last known facts would have.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }

@@ -169,6 +169,8 @@ mod tests {
                 stale_after_ms: 15_000,
                 on_stale: "ready".to_owned(),
             },
+            unconfirmed: false,
+            leaves_in_ms: None,
             last_known: None,
             node_exists: None,
             facts_format: 0,

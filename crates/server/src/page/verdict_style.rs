@@ -70,7 +70,7 @@ impl VerdictStyle {
     }
 }
 
-/// Whether the verdict is given without a cache that can be trusted.
+/// Whether the verdict is given without a cache that can be trusted, or without the control plane's word.
 pub(super) fn is_guess(status: &Status) -> bool {
-    status.cache.stale && status.verdict.is_some()
+    (status.cache.stale || status.unconfirmed) && status.verdict.is_some()
 }

@@ -1,0 +1,85 @@
+//! A Node whose kubelet the control plane no longer hears, though it may be alive: what `--on-unknown=local` decides by.
+
+use crate::facts::{ConditionStatus, Node, NodeFacts};
+use crate::moment::Moment;
+use crate::rules::{OnUnknown, Policy};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The local check whose result decides.
+pub const KUBELET: &str = "kubelet";
+/// The reason that the node controller gives for a kubelet that it has heard before. The other one,
+/// `NodeStatusNeverUpdated`, is that of a kubelet that has never reported.
+const SILENT: &str = "NodeStatusUnknown";
+/// How long the verdict from before holds until the check `kubelet` has its first result.
+pub const FIRST_RESULT_WITHIN: Duration = Duration::from_secs(2);
+
+/// That the Node is `Ready=Unknown`, and that its own kubelet may overrule that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// When the condition was first seen as Unknown.
+    since: Moment,
+    /// When the node leaves the pool all the same, because its pods are replaced elsewhere; `None` without the taint
+    /// `node.kubernetes.io/unreachable:NoExecute`.
+    leaves_at: Option<Moment>,
+}
+
+impl Unconfirmed {
+    /// Returns until when the verdict from before holds without a result of the check.
+    pub(crate) fn holds_until(&self) -> Moment {
+        self.since.plus(FIRST_RESULT_WITHIN)
+    }
+
+    /// Returns when the node leaves the pool though its kubelet answers.
+    pub fn leaves_at(&self) -> Option<Moment> {
+        self.leaves_at
+    }
+}
+
+/// What the Node's past says about a Ready condition that is Unknown now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadyHistory {
+    /// Whether the condition was True when it was last known; `None` if it never was.
+    was_ready: Option<bool>,
+    /// Present while the Node's own kubelet may overrule the condition.
+    pub(crate) unconfirmed: Option<Unconfirmed>,
+}
+
+impl ReadyHistory {
+    /// Returns the history after the Node went from `before` to `node` at `now`, which is `wall` by the clock of taints.
+    pub(crate) fn after(
+        self,
+        before: &Node,
+        node: &Node,
+        policy: &Policy,
+        now: Moment,
+        wall: SystemTime,
+    ) -> Self {
+        let Some(facts) = node.facts() else { return Self::default() };
+        let ready = facts.condition("Ready");
+        match ready.map(|ready| ready.status) {
+            Some(ConditionStatus::Unknown) => {}
+            status => {
+                let was_ready = status.map(|status| status == ConditionStatus::True);
+                return Self { was_ready, unconfirmed: None };
+            }
+        }
+        let silent = ready.is_some_and(|ready| ready.reason == SILENT);
+        if !silent || self.was_ready == Some(false) || policy.on_unknown == OnUnknown::NotReady {
+            return Self { unconfirmed: None, ..self };
+        }
+        let tainted = |node: &NodeFacts| node.unreachable;
+        let known = self.unconfirmed.filter(|_| before.facts().and_then(tainted) == tainted(facts));
+        let leaves_at = match (known, tainted(facts)) {
+            (Some(known), _) => known.leaves_at,
+            (None, None) => None,
+            (None, Some(taint)) => {
+                // Added later than now by this clock: just now.
+                let added = taint.added_unix_ms.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+                let age = added.and_then(|added| wall.duration_since(added).ok()).unwrap_or_default();
+                Some(now.plus(policy.unknown_after.saturating_sub(age)))
+            }
+        };
+        let since = self.unconfirmed.map_or(now, |unconfirmed| unconfirmed.since);
+        Self { unconfirmed: Some(Unconfirmed { since, leaves_at }), ..self }
+    }
+}
