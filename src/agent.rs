@@ -3,7 +3,7 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
-use crate::memory::{self, Sources};
+use crate::memory::{self, Opens, Patience, Sources};
 use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
@@ -19,7 +19,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -59,6 +58,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let background = runtime("background runtime")?;
     let runner = Arc::new(Runner::start(&local_checks, &board, timeline, background.handle()));
     let first_results = runner.eager_ready();
+    let needed = runner.clone();
     let watch_metrics = Arc::new(WatchMetrics::default());
     let mut app = app(&board, timeline, &liveness, runner, metrics);
     app.set_probers(ProberSettings { balancers: settings.balancers, traffic, told: settings.told });
@@ -78,21 +78,27 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timer_task = timer_task::run(board.clone(), liveness, timeline, open);
     start_background(background, background_tasks(node_watch, startup, timer_task))?;
 
-    let sources = Sources::new(&settings.ports, state_file.clone());
+    let mut sources = Sources::new(&settings.ports, state_file.clone());
+    let patience = Patience { grace: settings.startup_grace, stale_after };
     runtime("server runtime")?.block_on(async {
         let mut shutdown = Shutdown::listen()?;
         tokio::select! {
-            () = wait_for_first_sync(&board, started, first_results, settings.startup_grace) => {}
+            () = wait_for_the_truth(&board, &mut sources, started, first_results, patience) => {}
             () = shutdown.next() => {
                 tracing::info!("shutting down before it has listened");
                 return Ok(());
             }
         }
+        // The Node may be one whose verdict its kubelet decides.
+        needed.needed_ready().await;
         sources.take_over(&board, timeline).await;
+        let ports = open_ports(&board, timeline, settings.ports, &opened)?;
         if let Some(file) = state_file {
             memory::record(file, board.clone(), timeline, flips).map_err(starting("recorder"))?;
         }
-        answer(app, &board, timeline, settings.ports, opened, shutdown).await
+        ports.serve(Arc::new(app), shutdown.requested()).await?;
+        tracing::info!("bye");
+        Ok(())
     })
 }
 
@@ -115,15 +121,13 @@ fn app(
     })
 }
 
-/// Opens the ports, and answers until the shutdown.
-async fn answer(
-    app: App,
+/// Opens the ports: from now on answers are given.
+fn open_ports(
     board: &Board,
     timeline: Timeline,
     settings: PortSettings,
-    opened: watch::Sender<bool>,
-    shutdown: Shutdown,
-) -> Result<(), AgentError> {
+    opened: &watch::Sender<bool>,
+) -> Result<Ports, AgentError> {
     let agent_port = settings.agent_port;
     let ports = Ports::bind(settings)?;
     board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
@@ -137,9 +141,7 @@ async fn answer(
         version = env!("CARGO_PKG_VERSION"),
         "listening"
     );
-    ports.serve(Arc::new(app), shutdown.requested()).await?;
-    tracing::info!("bye");
-    Ok(())
+    Ok(ports)
 }
 
 /// What is counted and logged of each change of verdict. `flipped` wakes whoever writes it down; it may be nobody.
@@ -186,29 +188,25 @@ fn run_background(background: &Runtime, tasks: impl Future<Output = ()>) {
 }
 
 /// Waits for the first sync and the first results of the local checks that always run, so that no load balancer sees an
-/// answer that nobody knows to be true; but not for longer than the grace, nor for credentials that are not there. First
+/// answer that nobody knows to be true; but not for longer than `patience`, nor for credentials that are not there. First
 /// results are waited for at least as long as a run may take unless it is set: a load balancer that asked any sooner would
 /// have to wait for them, too, and the agent before this one still answers.
-async fn wait_for_first_sync(
+async fn wait_for_the_truth(
     board: &Board,
-    mut started: watch::Receiver<Startup>,
+    sources: &mut Sources,
+    started: watch::Receiver<Startup>,
     first_results: impl Future<Output = ()>,
-    grace: Duration,
+    patience: Patience,
 ) {
-    if board.node_name().is_none() {
+    let Some(node) = board.node_name() else {
         tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
         return;
-    }
+    };
     let began = tokio::time::Instant::now();
-    match timeout_at(began + grace, started.wait_for(|reached| *reached != Startup::Connecting)).await {
-        Ok(Ok(reached)) if *reached == Startup::Synced => {}
-        Ok(_) => tracing::warn!("no Kubernetes client: answering without it, and trying again"),
-        Err(_) => tracing::warn!(
-            grace_ms = grace.as_millis(),
-            "no answer from the API server yet: listening without it"
-        ),
+    if sources.wait(node, started, patience).await == Opens::NoClient {
+        tracing::warn!("no Kubernetes client: answering without it, and trying again");
     }
-    if timeout_at(began + grace.max(DEFAULT_TIMEOUT), first_results).await.is_err() {
+    if timeout_at(began + patience.grace.max(DEFAULT_TIMEOUT), first_results).await.is_err() {
         tracing::warn!("a local check has no first result yet: listening without it");
     }
 }

@@ -1,10 +1,13 @@
 //! What was known before this agent started. Who starts while the API server is silent knows nothing by itself; the agent
 //! before it did, and so did this one before a crash.
 
+mod answering;
+mod first_answer;
 mod predecessor;
 mod recorder;
 mod state_file;
 
+pub(crate) use first_answer::{Opens, Patience};
 pub(crate) use recorder::record;
 pub(crate) use state_file::StateFile;
 
@@ -27,6 +30,8 @@ const WITHIN: Duration = Duration::from_secs(3);
 pub(crate) struct Sources {
     predecessors: Vec<Target>,
     state_file: Option<StateFile>,
+    /// What a predecessor said while it was fresh.
+    seen: Option<Memory>,
 }
 
 /// Why there is nothing to take over.
@@ -45,7 +50,23 @@ enum Nothing {
 impl Sources {
     /// The agent that listens where this one is going to, and its own file.
     pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
-        Self { predecessors: predecessor::targets(ports), state_file }
+        Self { predecessors: predecessor::targets(ports), state_file, seen: None }
+    }
+
+    /// Whether an agent of this boot answered here within the last minute.
+    async fn answered_recently(&self) -> bool {
+        let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
+            return false;
+        };
+        on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
+    }
+
+    /// What the agent that listens where this one is going to says of this node now; `None` if there is none.
+    async fn ask_predecessor(&self, node: &str) -> Option<Memory> {
+        let predecessors = self.predecessors.clone();
+        let asked = on_a_thread(move || Ok(predecessor::ask(&predecessors)?)).await;
+        let told = asked.ok().flatten().filter(|memory| memory.is_about(node));
+        told.map(|memory| memory.written_at(nodegate_clock::wall()))
     }
 
     /// Takes over what was last known, if the API server has told nothing. Not before that is due: who listens already may
@@ -55,10 +76,12 @@ impl Sources {
         if board.published().state.node != Node::Unknown {
             return;
         }
-        let Self { predecessors, state_file } = self;
+        let Self { predecessors, state_file, seen } = self;
         let ask = move || predecessor::ask(&predecessors).map_err(Nothing::from);
         let read = move || state_file.map_or(Ok(None), |file| file.read()).map_err(Nothing::from);
         let (told, read) = tokio::join!(on_a_thread(ask), on_a_thread(read));
+        // It may have gone since.
+        let told = told.map(|told| told.or(seen));
         let found = [("predecessor", told), ("state-dir", read)];
         let usable = found.into_iter().filter_map(|(from, memory)| {
             Some((from, usable(&node, memory).unwrap_or_else(|nothing| warn(from, &nothing))?))

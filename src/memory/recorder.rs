@@ -1,7 +1,8 @@
-//! Writes down what is known, for the next agent after a crash.
+//! Writes down what is known, and that this agent answers, for the next one after a crash.
 
+use super::answering;
 use super::state_file::StateFile;
-use nodegate_readiness::{Board, Memory, Timeline};
+use nodegate_readiness::{Board, Memory, Moment, Timeline};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -14,6 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Facts that stay the same are written again with their new date. A crash may make them look older by so much.
 const DATE_EVERY_MS: u64 = 60_000;
+/// How often it notes that it answers. With the pauses of the recorder that is well within the minute for which it counts.
+const NOTE_EVERY: Duration = Duration::from_secs(20);
 
 /// Writes on a thread of its own, as a disk may hang; `flips` wakes it.
 pub(crate) fn record(
@@ -22,10 +25,12 @@ pub(crate) fn record(
     timeline: Timeline,
     flips: Receiver<()>,
 ) -> io::Result<()> {
-    let mut recorder = Recorder { file, written: None, failing: false };
+    let mut recorder = Recorder { file, written: None, noted: None, failing: false };
     thread::Builder::new().name("recorder".to_owned()).spawn(move || {
         loop {
-            let memory = board.memory(timeline.at(nodegate_clock::now()));
+            let now = timeline.at(nodegate_clock::now());
+            recorder.note(now);
+            let memory = board.memory(now);
             if recorder.record(memory.written_at(nodegate_clock::wall())) {
                 thread::sleep(PAUSE);
             }
@@ -39,10 +44,22 @@ pub(crate) fn record(
 struct Recorder {
     file: StateFile,
     written: Option<Memory>,
+    noted: Option<Moment>,
     failing: bool,
 }
 
 impl Recorder {
+    /// Notes that this agent answers, if it has not for some time.
+    fn note(&mut self, now: Moment) {
+        if self.noted.is_some_and(|noted| now.since(noted) < NOTE_EVERY) {
+            return;
+        }
+        self.noted = Some(now);
+        if let Err(error) = answering::note(self.file.directory()) {
+            tracing::debug!(%error, "can't note that this agent answers");
+        }
+    }
+
     /// Writes it if it is news; says whether it tried.
     fn record(&mut self, memory: Memory) -> bool {
         let is_news =
@@ -77,7 +94,7 @@ fn differs(old: &Memory, new: &Memory) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::{Catalog, Moment, Node, Policy};
+    use nodegate_readiness::{Catalog, Node, Policy};
     use std::time::{SystemTime, UNIX_EPOCH};
 
     fn at(seconds: u64) -> Moment {
@@ -94,7 +111,7 @@ mod tests {
         let name = Some("n1".to_owned());
         let board = Board::new(name, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         let file = StateFile::in_directory(directory.path());
-        let mut recorder = Recorder { file: file.clone(), written: None, failing: false };
+        let mut recorder = Recorder { file: file.clone(), written: None, noted: None, failing: false };
         let mut writes = |second: u64| recorder.record(board.memory(at(second)).written_at(wall(second)));
         assert!(!writes(1), "nothing is known");
         board.set_node(Node::Absent, at(1), wall(1));

@@ -38,6 +38,10 @@ impl StateFile {
         Self { directory: directory.to_owned() }
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.join(NAME)
     }

@@ -1,26 +1,71 @@
 //! The two clocks, as tests can set them. Nothing else here reads the time: `clippy.toml` refuses it.
 //!
-//! Both follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and everything that
+//! The first goes on while the machine is suspended: what was proved before is as old as it is. Both follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and everything that
 //! looks at a clock has seen them pass. Without a runtime, and in a program that is not a test, they are the system's own,
 //! at the system's own cost.
 #![allow(clippy::disallowed_methods, reason = "this is where the clocks are read")]
 
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
-use std::time::{Instant, SystemTime};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 thread_local! {
     /// What a test says the date is, and when it said so.
     static SIMULATED: Cell<Option<(SystemTime, Instant)>> = const { Cell::new(None) };
+    /// For how long a test says that the machine was suspended.
+    static SIMULATED_SLEEP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Now, by the clock that only goes forward.
+/// Less is what passes between the reading of two clocks.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// Now, by the clock that only goes forward, and that goes on while the machine is suspended. Timers do not: one that was to
+/// fire meanwhile fires as much later.
 pub fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
+    tokio::time::Instant::now().into_std() + slept() + SIMULATED_SLEEP.get()
+}
+
+/// For how long the machine was suspended since this was first asked: `CLOCK_MONOTONIC` stood still, `CLOCK_BOOTTIME` did not.
+fn slept() -> Duration {
+    static FIRST: OnceLock<Duration> = OnceLock::new();
+    static LONGEST: AtomicU64 = AtomicU64::new(0);
+    // In this order: whoever is held up between the two finds less, and never time that has not passed.
+    let boot = boottime();
+    let apart = boot.saturating_sub(read(ClockId::Monotonic));
+    let slept = apart.saturating_sub(*FIRST.get_or_init(|| apart));
+    let slept = if slept < SHORTEST_SLEEP { Duration::ZERO } else { slept };
+    let nanos = u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX);
+    // Mostly nothing has changed, and readers write nothing.
+    let longest = LONGEST.load(Ordering::Relaxed);
+    if nanos > longest {
+        LONGEST.fetch_max(nanos, Ordering::Relaxed);
+    }
+    Duration::from_nanos(longest.max(nanos))
 }
 
 /// Now, by the clock on the wall, which may be set at any time. Nothing is measured with it.
 pub fn wall() -> SystemTime {
     SIMULATED.get().map_or_else(SystemTime::now, |(date, at)| date + now().saturating_duration_since(at))
+}
+
+/// The time since the machine was started, with all the time for which it was suspended. Nobody sets this clock, so its
+/// dates may be compared by two processes of one boot.
+pub fn boottime() -> Duration {
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    // Neither is ever negative.
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
+/// Suspends the machine for so long, for this thread alone: for tests.
+pub fn suspend(time: Duration) {
+    SIMULATED_SLEEP.set(SIMULATED_SLEEP.get() + time);
 }
 
 /// Sets the wall clock, for this thread alone; from there on it goes with [`now`]. For tests under simulated time, which
@@ -32,7 +77,7 @@ pub fn set_wall(date: SystemTime) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
     use tokio::time::sleep;
 
     #[test]
@@ -41,6 +86,16 @@ mod tests {
         let (instant, date) = (now(), wall());
         assert!((before..=Instant::now()).contains(&instant));
         assert!((date_before..=SystemTime::now()).contains(&date));
+    }
+
+    #[test]
+    fn time_goes_on_while_the_machine_is_suspended() {
+        const NIGHT: Duration = Duration::from_hours(8);
+        let (before, date) = (now(), wall());
+        suspend(NIGHT);
+        assert!(now() - before >= NIGHT && boottime() > Duration::ZERO);
+        assert!(wall().duration_since(date).unwrap() < NIGHT, "that clock is set by somebody else");
+        assert!(slept() < NIGHT, "and this is no sleep");
     }
 
     #[tokio::test(start_paused = true)]

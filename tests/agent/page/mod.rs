@@ -80,7 +80,7 @@ fn an_agent_that_cannot_know_says_so() {
     assert!(misconfigured.lanes.is_empty());
 
     cluster.wait(cluster.sim.kill());
-    let deaf = cluster.agent(&["--startup-grace=100ms"]);
+    let deaf = cluster.agent(&["--stale-after=2s"]);
     let before = look(&browser, &deaf, "before-sync");
     assert_eq!(before.word, "Ready?");
     assert!(before.text.contains("has not been heard since the start"), "{}", before.text);

@@ -143,8 +143,8 @@ fn the_kubelet_asks_for_the_agents_own_health_and_gives_it_time() {
     let start_up = &container["startupProbe"];
     let patience = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
     assert!(
-        patience > settings.seconds("NODEGATE_STARTUP_GRACE"),
-        "nothing listens before the grace is over"
+        patience > settings.seconds("NODEGATE_STARTUP_GRACE").max(settings.seconds("NODEGATE_STALE_AFTER")),
+        "nothing listens before the wait for the API server is over"
     );
     let end = manifests.pod().number("/terminationGracePeriodSeconds");
     assert!(end > settings.seconds("NODEGATE_SHUTDOWN_GRACE"), "SIGKILL would cut requests in flight");
@@ -245,6 +245,27 @@ fn an_overlay_takes_the_image_from_elsewhere() {
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
     );
     assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
+}
+
+/// It names what the agent may do, and the agent alone.
+#[test]
+fn a_flow_schema_is_of_the_agents_own_requests() {
+    let manifests = overlay("components: [manifests/components/flow-schema, manifests/components/services]");
+    let rule = manifests.the("FlowSchema", "nodegate").at("/spec/rules/0").clone();
+    let account =
+        json!([{"kind": "ServiceAccount", "serviceAccount": {"namespace": "nodegate", "name": "nodegate"}}]);
+    assert_eq!(rule.at("/subjects"), &account);
+    let may: BTreeSet<String> = manifests
+        .0
+        .iter()
+        .filter(|object| object.at("/kind").as_str().is_some_and(|kind| kind.ends_with("Role")))
+        .flat_map(|role| role.every("/rules"))
+        .map(|rule| format!("{} {} {}", rule["apiGroups"], rule["resources"], rule["verbs"]))
+        .collect();
+    let flows = rule.every("/resourceRules").iter();
+    let flows: BTreeSet<_> =
+        flows.map(|rule| format!("{} {} {}", rule["apiGroups"], rule["resources"], rule["verbs"])).collect();
+    assert_eq!(flows, may);
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! When the port opens: no node that was drained is answered for as ready because its agent has just begun.
+
+use nodegate_testbed::http::Reply;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const KEEP: &str = "--on-stale=keep-drain";
+
+/// A node that is drained, and a port on which its agents follow each other.
+struct Story {
+    cluster: Cluster,
+    port: String,
+    dir: tempfile::TempDir,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let (port, dir) = (ports::free().to_string(), tempfile::tempdir().unwrap());
+        let story = Self { cluster: Cluster::start(), port, dir };
+        assert!(story.cluster.sim.cordon(NODE));
+        story
+    }
+
+    /// Resolves when it listens.
+    fn agent(&self, args: &[&str]) -> Agent {
+        let mut command = Command::new(programs::agent());
+        command.args(args).env("LISTEN_PORT", &self.port);
+        self.cluster.launch(command)
+    }
+
+    fn state_dir(&self) -> String {
+        format!("--state-dir={}", self.dir.path().display())
+    }
+
+    fn kill_api(&self) {
+        self.cluster.wait(self.cluster.sim.kill());
+    }
+
+    fn restart_api(&self) {
+        self.cluster.wait(self.cluster.sim.restart(false)).unwrap();
+    }
+}
+
+/// The truth, from the first answer on.
+fn is_drained(reply: &Reply) -> bool {
+    reply.status == 503 && reply.reason().as_deref() == Some("Unschedulable")
+}
+
+#[test]
+fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_from_the_first_answer_on() {
+    let story = Story::begin();
+    story.kill_api();
+    let agent = thread::scope(|scope| {
+        let agent = scope.spawn(|| story.agent(&[]));
+        thread::sleep(Duration::from_secs(8));
+        story.restart_api();
+        agent.join().unwrap()
+    });
+    let first = agent.health();
+    assert!(is_drained(&first) && !first.is_stale(), "{first:?}");
+    assert_eq!(agent.logged("listening without it"), 0, "{}", agent.log_text());
+}
+
+#[test]
+fn without_an_api_server_it_waits_for_as_long_as_a_cache_may_be_old() {
+    let story = Story::begin();
+    story.kill_api();
+    let begun = Instant::now();
+    let agent = story.agent(&["--stale-after=3s", "--startup-grace=100ms"]);
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(agent.health().is_stale());
+    agent.logs_once("listening without it");
+}
+
+/// Half of the new connections reach nobody: the one of the agent that answers here is older.
+#[test]
+fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
+    let story = Story::begin();
+    let first = story.agent(&[]);
+    assert!(is_drained(&first.health()));
+    story.cluster.sim.ignore_new();
+    let second = thread::scope(|scope| {
+        let second = scope.spawn(|| story.agent(&["--startup-grace=100ms", "--stale-after=2s"]));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            let told = first.health();
+            assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
+            assert!(!second.is_finished(), "it listens");
+        }
+        story.cluster.sim.heal();
+        second.join().unwrap()
+    });
+    assert_eq!(second.logged("listening without it"), 0, "{}", second.log_text());
+    second.logs_once("waiting, as the agent before has one");
+    first.terminate();
+    let told = second.health();
+    assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
+}
+
+/// Then a closed port is worse than a guess, and what that agent knew is still known.
+#[test]
+fn a_fresh_predecessor_that_goes_leaves_its_port_and_what_it_knew() {
+    let story = Story::begin();
+    let first = story.agent(&[]);
+    assert!(is_drained(&first.health()));
+    story.cluster.sim.ignore_new();
+    let second = thread::scope(|scope| {
+        let second = scope.spawn(|| story.agent(&[KEEP, "--startup-grace=100ms", "--stale-after=1h"]));
+        thread::sleep(Duration::from_secs(3));
+        assert!(!second.is_finished(), "it listens");
+        first.terminate();
+        second.join().unwrap()
+    });
+    let told = second.health();
+    assert!(is_drained(&told) && told.is_stale(), "{told:?}");
+}
+
+#[test]
+fn after_a_crash_in_an_outage_the_port_is_back_after_the_grace() {
+    let story = Story::begin();
+    let (state_dir, grace) = (story.state_dir(), Duration::from_secs(1));
+    let args = [KEEP, &state_dir, "--stale-after=20s"];
+    let mut first = story.agent(&args);
+    assert!(is_drained(&first.health()));
+    for file in ["last-known.json", "answering.json"] {
+        until(file, || story.dir.path().join(file).exists().then_some(()));
+    }
+    story.kill_api();
+    first.signal("KILL");
+    first.wait_end();
+    let begun = Instant::now();
+    let second = story.agent(&args);
+    let waited = begun.elapsed();
+    assert!(waited >= grace && waited < grace * 15, "{waited:?}");
+    assert!(is_drained(&second.health()));
+    drop(second);
+    // A mark that is no mark counts for nothing.
+    std::fs::write(story.dir.path().join("answering.json"), "{\"boot_id\":\"x\",\"boottime_ms\":1}").unwrap();
+    let begun = Instant::now();
+    let third = story.agent(&[KEEP, &state_dir, "--stale-after=4s"]);
+    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(is_drained(&third.health()));
+}
