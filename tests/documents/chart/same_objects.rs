@@ -71,6 +71,7 @@ fn pairs() -> Vec<(Value, String)> {
         (json!({}), "resources: [manifests/base]\n".to_owned()),
         (json!({"hostChecks": {"enabled": true}}), component("host-checks")),
         (json!({"openshift": {"enabled": true}}), component("openshift")),
+        (json!({"flowSchema": {"enabled": true}}), component("flow-schema")),
         (json!({"pluginUsers": {"enabled": true}}), component("plugin-users")),
         (json!({"prometheus": {"enabled": true}}), component("prometheus")),
         (

@@ -4,6 +4,7 @@ use crate::agent_args::Args;
 use clap::CommandFactory;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use nodegate_testbed::programs::run;
 use serde::{Serialize, de::DeserializeOwned};
@@ -85,6 +86,7 @@ pub(crate) fn knows_every_field(object: &Value) {
         "ClusterRole" => through::<ClusterRole>(object),
         "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
         "ConfigMap" => through::<ConfigMap>(object),
+        "FlowSchema" => through::<FlowSchema>(object),
         "DaemonSet" => through::<DaemonSet>(object),
         "Namespace" => through::<Namespace>(object),
         "Role" => through::<Role>(object),
