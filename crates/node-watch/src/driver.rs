@@ -2,15 +2,15 @@
 
 use crate::NodeWatch;
 use crate::freshness::{ASK_TIMEOUT, Action, Finding, Freshness, Input, NodeState, Refusal, Why};
-use crate::stream::Stream;
+use crate::stream::{AsQuestion, Stream};
 use bytes::Bytes;
 use futures::future::{Fuse, FusedFuture, FutureExt};
 use http::StatusCode;
 use http::request::Parts;
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
-use kube::api::{GetParams, Request};
-use kube::core::PartialObjectMeta;
+use kube::api::{GetParams, ListParams, Request};
+use kube::core::{ObjectList, PartialObjectMeta};
 use nodegate_kube_follow::{Answer, Connection, StaticCredentials, WatchObserver, WatchedNode, retry_after};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
@@ -43,6 +43,8 @@ pub(crate) struct Driver {
     /// Who was asked the last question, and whether those before it were in vain.
     asked: Mutex<String>,
     failing: AtomicBool,
+    /// Whether we may list Nodes and not get one.
+    may_not_get: AtomicBool,
 }
 
 /// What a follower is told.
@@ -69,6 +71,8 @@ type Asked = Result<(Client, NodeState, Connection), Failure>;
 #[error("{error}")]
 struct Failure {
     refusal: Refusal,
+    /// Whether it is for want of a right.
+    forbidden: bool,
     error: String,
 }
 
@@ -87,6 +91,7 @@ impl Driver {
             moves_to: Mutex::default(),
             asked: Mutex::default(),
             failing: AtomicBool::new(false),
+            may_not_get: AtomicBool::new(false),
             watch,
         }
     }
@@ -140,6 +145,7 @@ impl Driver {
                 let client = lock(&self.answered_on).take();
                 *lock(&self.moves_to) = client;
             }
+            Action::DropTheAnswer => drop(lock(&self.answered_on).take()),
             Action::Replace(stream, why) => {
                 if let Some(line) = self.line(stream) {
                     *lock(&line.why) = Some(why);
@@ -234,9 +240,30 @@ impl Driver {
     /// One metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut off from etcd can't
     /// answer it, though it answers much else.
     async fn question(&self, client: &Client) -> Result<(NodeState, Connection), Failure> {
-        let path = <WatchedNode as kube::Resource>::url_path(&(), None);
-        let request = Request::new(path).get_metadata(&self.watch.node_name, &GetParams::default());
-        let request = request.map_err(Failure::of)?.map(kube::client::Body::from);
+        let may_not_get = self.may_not_get.load(Ordering::Relaxed);
+        let asked = self.ask_for(client, may_not_get).await;
+        let Err(Failure { forbidden: true, error, .. }) = &asked else { return asked };
+        if self.may_not_get.swap(true, Ordering::Relaxed) {
+            return asked;
+        }
+        tracing::warn!(
+            error,
+            "not allowed to get the Node; listing it instead when the cache is to be verified"
+        );
+        self.ask_for(client, true).await
+    }
+
+    /// The same as a list of one, which is a quorum read, too: for a role without the verb `get`.
+    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeState, Connection), Failure> {
+        let request = Request::new(<WatchedNode as kube::Resource>::url_path(&(), None));
+        let name = &self.watch.node_name;
+        let request = if as_list {
+            request.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
+        } else {
+            request.get_metadata(name, &GetParams::default())
+        };
+        let mut request = request.map_err(Failure::of)?.map(kube::client::Body::from);
+        request.extensions_mut().insert(AsQuestion);
         let response = client.send(request).await.map_err(Failure::of)?;
         let connection = response.extensions().get::<Connection>().copied();
         let connection = connection.ok_or_else(|| Failure::unheard("from nowhere".to_owned()))?;
@@ -245,6 +272,7 @@ impl Driver {
         let body = body.map_err(|error| Failure::unheard(error.to_string()))?.to_bytes();
         match status {
             StatusCode::NOT_FOUND => Ok((NodeState::Absent, connection)),
+            status if status.is_success() && as_list => Ok((read_list(&body)?, connection)),
             status if status.is_success() => Ok((read(&body)?, connection)),
             status => Err(Failure::refused(status, retry_after)),
         }
@@ -278,9 +306,16 @@ fn read(body: &Bytes) -> Result<NodeState, Failure> {
     Ok(NodeState::present(&node.metadata))
 }
 
+/// The first one; there is none of another name.
+fn read_list(body: &Bytes) -> Result<NodeState, Failure> {
+    let nodes: ObjectList<PartialObjectMeta<WatchedNode>> =
+        serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
+    Ok(nodes.items.first().map_or(NodeState::Absent, |node| NodeState::present(&node.metadata)))
+}
+
 impl Failure {
     fn unheard(error: String) -> Self {
-        Self { refusal: Refusal::Unheard { retry_after: None }, error }
+        Self { refusal: Refusal::Unheard { retry_after: None }, forbidden: false, error }
     }
 
     fn of(error: impl std::error::Error) -> Self {
@@ -289,12 +324,12 @@ impl Failure {
 
     /// A server that fails is one of several, maybe; what others refuse all do.
     fn refused(status: StatusCode, retry_after: Option<Duration>) -> Self {
-        let refusal = if status.is_server_error() {
-            Refusal::Unheard { retry_after }
-        } else {
-            Refusal::Answered { retry_after }
+        let refusal = match status {
+            StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
+            status if status.is_server_error() => Refusal::Unheard { retry_after },
+            _ => Refusal::Answered { retry_after },
         };
-        Self { refusal, error: status.to_string() }
+        Self { refusal, forbidden: status == StatusCode::FORBIDDEN, error: status.to_string() }
     }
 }
 

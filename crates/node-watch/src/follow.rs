@@ -4,7 +4,7 @@ use crate::NodeWatch;
 use crate::driver::{Driver, Shared, StreamObserver};
 use crate::first_list::FirstList;
 use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
-use crate::freshness::{Input, Why};
+use crate::freshness::{Input, NodeState, Why};
 use crate::objects::Watched;
 use crate::stream::Stream;
 use kube::Client;
@@ -42,7 +42,8 @@ pub(crate) async fn node(
     first_list: FirstList,
     shared: Sender<Option<Client>>,
 ) {
-    let node = OwnNode { watch, first_list: Some(first_list), shared: &shared, connecting: None };
+    let (first_list, held) = (Some(first_list), NodeState::Unknown);
+    let node = OwnNode { watch, first_list, held, shared: &shared, connecting: None };
     let mut follower = Follower::new(watch, driver.clone(), node);
     let mut kept = None;
     let mut server_errors = ServerErrors::default();
@@ -259,15 +260,22 @@ impl<'a, F: Followed> Follower<'a, F> {
         session
             .run(stop, |event: Event<F::Object>| {
                 let event = event.modify(|object| object.trim(&self.watch.node_name));
-                writer.apply_watcher_event(&event);
                 self.count(&event);
+                if let Event::Apply(object) | Event::Delete(object) = &event
+                    && let Some(state) = self.followed.outdated(object)
+                {
+                    return self.driver.step(Input::Changed { stream: self.stream, node: Some(state) });
+                }
+                writer.apply_watcher_event(&event);
                 match event {
                     Event::Init | Event::InitApply(_) => {}
                     // The truth first, and then that it may be believed.
                     Event::Apply(object) => {
                         let node = self.followed.changed(&store.state());
                         self.driver.step(match F::renewed(&object) {
-                            Some(Renewed(at)) => Input::Renewed { at, wall: nodegate_clock::wall() },
+                            Some(Renewed { at, every }) => {
+                                Input::Renewed { at, every, wall: nodegate_clock::wall() }
+                            }
                             None => Input::Changed { stream: self.stream, node },
                         });
                     }

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use nodegate_kube_follow::{WatchedNode, tagged};
 use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Sender;
 
 /// The label by which slices name their Service.
@@ -27,7 +27,11 @@ pub(crate) trait Followed {
     /// Which objects.
     fn selected(&self) -> watcher::Config;
     /// These are all that there are now; if that is the Node, the state that it is in.
-    fn changed(&self, objects: &[Arc<Self::Object>]) -> Option<NodeState>;
+    fn changed(&mut self, objects: &[Arc<Self::Object>]) -> Option<NodeState>;
+    /// The state of an object in an event that is older than what is held, and is not to be believed.
+    fn outdated(&self, _: &Self::Object) -> Option<NodeState> {
+        None
+    }
     /// When a heartbeat was sent, by its sender's clock; `None` for what is none.
     fn renewed(_: &Self::Object) -> Option<Renewed> {
         None
@@ -36,8 +40,11 @@ pub(crate) trait Followed {
     fn settled(&mut self);
 }
 
-/// A heartbeat; some have no date.
-pub(crate) struct Renewed(pub(crate) Option<SystemTime>);
+/// A heartbeat; some have no date, and some don't say how often they come.
+pub(crate) struct Renewed {
+    pub(crate) at: Option<SystemTime>,
+    pub(crate) every: Option<Duration>,
+}
 
 fn now(watch: &NodeWatch) -> Moment {
     watch.timeline.at(nodegate_clock::now())
@@ -52,6 +59,8 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
 pub(crate) struct OwnNode<'a> {
     pub(crate) watch: &'a NodeWatch,
     pub(crate) first_list: Option<FirstList>,
+    /// What was last told of it.
+    pub(crate) held: NodeState,
     /// The client that the others use, once it has a connection: whoever asked on it any sooner would open a second one, and
     /// a thousand agents that come back together would come back twice.
     pub(crate) shared: &'a Sender<Option<Client>>,
@@ -83,11 +92,16 @@ impl Followed for OwnNode<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&self, nodes: &[Arc<WatchedNode>]) -> Option<NodeState> {
+    fn changed(&mut self, nodes: &[Arc<WatchedNode>]) -> Option<NodeState> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
         self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
-        Some(node.map_or(NodeState::Absent, |node| NodeState::present(&node.metadata)))
+        self.held = node.map_or(NodeState::Absent, |node| NodeState::present(&node.metadata));
+        Some(self.held.clone())
+    }
+
+    fn outdated(&self, node: &WatchedNode) -> Option<NodeState> {
+        Some(NodeState::present(&node.metadata)).filter(|state| state.is_before(&self.held))
     }
 
     fn settled(&mut self) {
@@ -117,12 +131,12 @@ impl Followed for OwnLease<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&self, _: &[Arc<WatchedLease>]) -> Option<NodeState> {
+    fn changed(&mut self, _: &[Arc<WatchedLease>]) -> Option<NodeState> {
         None
     }
 
     fn renewed(lease: &WatchedLease) -> Option<Renewed> {
-        Some(Renewed(lease.renewed()))
+        Some(Renewed { at: lease.renewed(), every: lease.renewed_every() })
     }
 
     fn settled(&mut self) {}
@@ -152,7 +166,7 @@ impl Followed for ServiceSlices<'_> {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name()))
     }
 
-    fn changed(&self, slices: &[Arc<WatchedSlice>]) -> Option<NodeState> {
+    fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeState> {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &self.watch.node_name);
         self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());

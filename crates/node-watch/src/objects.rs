@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -61,13 +61,28 @@ struct LeaseSpec {
     /// A date that makes no sense is none, and no reason to drop the watch.
     #[serde(default)]
     renew_time: Option<String>,
+    /// What is no number of seconds is none, for the same reason.
+    #[serde(default)]
+    lease_duration_seconds: Option<serde_json::Value>,
 }
+
+/// A kubelet renews its Lease four times while it holds.
+const RENEWALS: u32 = 4;
+/// Longer Leases are for kubelets that nobody waits for.
+const LONGEST_LEASE: Duration = Duration::from_hours(1);
 
 impl WatchedLease {
     /// When the kubelet renewed it, by its clock.
     pub(crate) fn renewed(&self) -> Option<SystemTime> {
         let text = self.spec.as_ref()?.renew_time.as_ref()?;
         text.parse::<Timestamp>().ok().map(SystemTime::from)
+    }
+
+    /// How often it renews it.
+    pub(crate) fn renewed_every(&self) -> Option<Duration> {
+        let seconds = self.spec.as_ref()?.lease_duration_seconds.as_ref()?.as_u64()?;
+        let holds = Duration::from_secs(seconds).min(LONGEST_LEASE);
+        (!holds.is_zero()).then_some(holds / RENEWALS)
     }
 }
 
@@ -164,6 +179,20 @@ mod tests {
         let renewed = r#","spec":{"holderIdentity":"n1","renewTime":"2026-11-21T06:40:10.000250Z"}"#;
         assert_eq!(read(renewed), Some(1_795_243_210_000_250));
         for none in ["", r#","spec":null"#, r#","spec":{}"#, r#","spec":{"renewTime":"soon"}"#] {
+            assert_eq!(read(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_lease_says_how_often_it_is_renewed() {
+        let read = |seconds: &str| {
+            let json = format!(r#"{{"spec":{{"leaseDurationSeconds":{seconds}}}}}"#);
+            serde_json::from_str::<WatchedLease>(&json).unwrap().renewed_every()
+        };
+        assert_eq!(read("40"), Some(Duration::from_secs(10)));
+        assert_eq!(read("52"), Some(Duration::from_secs(13)));
+        assert_eq!(read("99999999"), Some(Duration::from_mins(15)));
+        for none in ["0", "-4", "null", "\"x\"", "1.5"] {
             assert_eq!(read(none), None, "{none}");
         }
     }

@@ -11,10 +11,17 @@ pub(crate) enum Stream {
     Service(usize),
 }
 
+/// Marks a request that lists the Node, and yet is a question what etcd holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsQuestion;
+
 impl Stream {
     /// The stream that a request lists or watches; `None` for the question what etcd holds, which names its object. Requests for
     /// Services say it themselves: they differ in no more than a selector.
     pub(crate) fn of(request: &Parts) -> Option<Self> {
+        if request.extensions.get::<AsQuestion>().is_some() {
+            return None;
+        }
         if let Some(tagged) = request.extensions.get::<Self>() {
             return Some(*tagged);
         }

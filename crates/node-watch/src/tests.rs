@@ -44,6 +44,16 @@ impl Asked {
 /// Watches a Node that does not exist, and a Service, for so long. Each list is answered at once with this status, and is
 /// complete so much later; watches are silent.
 async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWatch, Vec<Asked>) {
+    asked_for(seconds, status, list_takes, 404).await
+}
+
+/// The same where a question is answered with `question`.
+async fn asked_for(
+    seconds: u64,
+    status: u16,
+    list_takes: Duration,
+    question: u16,
+) -> (NodeWatch, Vec<Asked>) {
     let began = nodegate_clock::now();
     let (clients, asked) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
     let requests = asked.clone();
@@ -54,7 +64,7 @@ async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWa
             let (status, body, takes) = if asked.query().contains("watch=") {
                 (200, "", FOR_EVER)
             } else if asked.is_question() {
-                (404, "", Duration::ZERO)
+                (question, "", Duration::ZERO)
             } else {
                 (status, if status == 200 { EMPTY } else { UNAUTHORIZED }, list_takes)
             };
@@ -93,6 +103,31 @@ async fn lists_and_questions_are_consistent_reads() {
     }
     let question = asked.iter().find(|asked| asked.is_question()).expect("a question");
     assert!(!question.query().contains("resourceVersion"), "{}", question.uri);
+}
+
+/// A list of one is as good an answer, and asked for as soon as it is known that there is no other.
+#[tokio::test(start_paused = true)]
+async fn a_role_without_get_is_no_reason_to_be_stale() {
+    let (node_watch, asked) = asked_for(100, 200, Duration::ZERO, 403).await;
+    let freshness = node_watch.board.freshness(node_watch.timeline.at(nodegate_clock::now()));
+    assert!(!freshness.stale, "{freshness:?}");
+    assert_eq!(asked.iter().filter(|asked| asked.is_question()).count(), 1);
+    let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of("/nodes")).collect();
+    assert!(lists.len() > 5 && lists.iter().all(|list| !list.query().contains("resourceVersion")));
+    assert!(lists.iter().all(|list| list.query().contains("metadata.name%3Dn")), "{}", lists[1].uri);
+}
+
+/// A night in a suspended machine is a night without proof, though no timer has seen it pass.
+#[tokio::test(start_paused = true)]
+async fn after_a_suspend_the_cache_is_stale_until_it_is_asked() {
+    let (node_watch, _) = asked_for(5, 200, Duration::ZERO, 404).await;
+    let freshness = || node_watch.board.freshness(node_watch.timeline.at(nodegate_clock::now()));
+    assert!(!freshness().stale);
+    nodegate_clock::suspend(Duration::from_hours(8));
+    assert!(freshness().stale && freshness().age > Some(Duration::from_hours(8)));
+    let (startup, _) = watch::channel(Startup::Connecting);
+    assert!(timeout(Duration::from_secs(1), node_watch.clone().run(startup)).await.is_err());
+    assert!(!freshness().stale, "{:?}", freshness());
 }
 
 /// What it says may have changed since.

@@ -7,6 +7,18 @@ use std::time::{Duration, SystemTime};
 /// Between two looks at the clocks one of them may have drifted by so much; more is a step. Both are looked at every ten
 /// seconds, and NTP slews by 0.05 %.
 const DRIFT: Duration = Duration::from_millis(250);
+/// A step forward by more than this is one after which the machine may have stood still: a clock that is slewed as fast as
+/// it can be gains less between two looks.
+const STOOD_STILL: Duration = Duration::from_secs(2);
+
+/// A step of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It shows dates again that it has shown before.
+    Back,
+    /// It was set, or a virtual machine was paused.
+    Forward,
+}
 
 /// The wall clock beside the one that only goes forward.
 #[derive(Debug, Default)]
@@ -18,16 +30,18 @@ pub(super) struct WallClock {
 }
 
 impl WallClock {
-    /// Both clocks as they are; whether the one on the wall was set back since the last look.
-    pub(super) fn look(&mut self, now: Moment, wall: SystemTime) -> bool {
+    /// Both clocks as they are; whether the one on the wall was set since the last look.
+    pub(super) fn look(&mut self, now: Moment, wall: SystemTime) -> Option<Step> {
         let expected = self.last.and_then(|(then, date)| date.checked_add(now.since(then)));
         self.last = Some((now, wall));
-        let Some(expected) = expected else { return false };
-        let set_back = expected.duration_since(wall).is_ok_and(|by| by > DRIFT);
-        if set_back {
-            self.repeats_until = self.repeats_until.max(Some(expected));
+        match (expected?.duration_since(wall), wall.duration_since(expected?)) {
+            (Ok(by), _) if by > DRIFT => {
+                self.repeats_until = self.repeats_until.max(expected);
+                Some(Step::Back)
+            }
+            (_, Ok(by)) if by > STOOD_STILL => Some(Step::Forward),
+            _ => None,
         }
-        set_back
     }
 
     /// When the kubelet renewed the Lease, by the clock that only goes forward. A clock that was set forward makes a renewal
@@ -86,6 +100,13 @@ mod tests {
     }
 
     #[test]
+    fn a_step_is_told_from_drift() {
+        let step = |wall| looked(&[(0, date(0))]).look(at(10), wall);
+        assert_eq!((step(date(10) - DRIFT), step(date(10) + STOOD_STILL)), (None, None));
+        assert_eq!((step(date(9)), step(date(13))), (Some(Step::Back), Some(Step::Forward)));
+    }
+
+    #[test]
     fn after_a_step_forward_older_renewals_look_older_still() {
         let clock = looked(&[(20, date(20)), (21, date(3621))]);
         assert_eq!(clock.date(date(20), at(21), OLDEST), Err(Transition::LeaseTooOld));
@@ -102,7 +123,7 @@ mod tests {
         assert_eq!(read(&later, 61, 125), Err(Transition::LeaseFromBeforeTheClockWasSetBack));
         assert_eq!(read(&later, 62, 125), Ok(at(122)));
         // Drift is no step, and a step that is undone leaves nothing behind but what was written in between.
-        assert!(!WallClock::default().look(at(0), date(0)));
+        assert_eq!(WallClock::default().look(at(0), date(0)), None);
         assert_eq!(read(&looked(&[(0, date(0)), (10, date(10)), (20, date(20))]), 20, 20), Ok(at(20)));
         let there_and_back = looked(&[(0, date(0)), (1, date(3601)), (11, date(11))]);
         let read = there_and_back.date(date(11), at(11), OLDEST);

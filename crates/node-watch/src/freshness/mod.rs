@@ -12,6 +12,25 @@
 //! An event of the Node is none: nothing says how long it was held back. An API server that is in touch with etcd again tells
 //! all that it has missed, old states first, and the watch may break in the middle of that.
 //!
+//! | deadline | how long | set by | cleared by |
+//! |---|---|---|---|
+//! | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
+//! | the question, by age | 6/7 of that | each proof | the next proof |
+//! | the question, early | at once | the last renewal that counts, a step of the clock forward, an old event | 1 or 2 |
+//! | the question, for want of bookmarks | 70 s from the last bytes on the Node's watch | bytes, an answer | the next of them |
+//! | the Lease speaks no more | 85 s from the last 1 or 2 | 1 and 2 | history that went back |
+//! | the answer is late | 1.5 s | the question | the answer |
+//! | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
+//! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | a proof by 1, a list |
+//! | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
+//! | the next new connection | 3 to 30 s, doubled each time | a question on a new one | an answer |
+//! | the next replacement of silent watches | 24 s to 5 min, doubled each time | a replacement | a Lease that is heard |
+//! | a Service's watch is deaf | 70 s from its last bytes | bytes | the end of the watch |
+//!
+//! 70 s and 85 s can't be one: without the first, a stream that is lost alone is noticed after 85 s (73 s are the bound); with
+//! 70 s for both, the question is asked with every sixth renewal, which makes 59 an hour, and with the watches' own 6 to 18
+//! more than the 60 that a node may cost.
+//!
 //! [`Freshness::step`] takes what has happened and says what to do, and [`Freshness::wake_at`] when it wants to be asked
 //! again. There is no IO in it, no clock and nothing asynchronous: the driver brings all of that, and any hour can be played
 //! in a millisecond. Which ways it went is counted by name ([`Transitions`]), so that a simulation can tell which of
@@ -40,13 +59,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stream::Watch;
 
-/// For so many seconds after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd
-/// for each resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s.
-/// Drawn each time, so that agents that began together do not ask together.
-const LEASE_SPEAKS_FOR: std::ops::RangeInclusive<u64> = 76..=85;
-/// A kubelet renews its Lease every 10 s (`leaseDuration` / 4); one that was heard sooner ago than this is no silent one,
-/// however soon the cache is to be stale.
-const LEASE_OVERDUE: Duration = Duration::from_secs(12);
+/// For so long after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd for each
+/// resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s. Eight
+/// renewals of a kubelet fit in. It need not be drawn: each question comes with a renewal, and kubelets renew at times of
+/// their own.
+const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
+/// How often a kubelet renews its Lease by default (`nodeLeaseDurationSeconds` / 4).
+const RENEWED_EVERY: Duration = Duration::from_secs(10);
+/// A kubelet's jitter adds up to 4 %; the rest is for the way.
+const RENEWAL_LATE: f64 = 1.08;
+/// The Lease was heard sooner ago than so many renewals: it is no silent one, however soon the cache is to be stale.
+const LEASE_OVERDUE: f64 = 1.2;
 /// Streams that went silent together are replaced at once, and then ever more rarely: a dead kubelet is silent too.
 const FIRST_REPLACEMENT_GAP: Duration = Duration::from_secs(24);
 const LONGEST_REPLACEMENT_GAP: Duration = Duration::from_mins(5);
@@ -66,8 +89,8 @@ pub(crate) enum Input {
     Bytes(Stream),
     /// An object came on it; if it is the Node, it is in this state now.
     Changed { stream: Stream, node: Option<NodeState> },
-    /// The Lease came on it, renewed at this time by the clock on the wall.
-    Renewed { at: Option<SystemTime>, wall: SystemTime },
+    /// The Lease came on it, renewed at this time by the clock on the wall; `every` is how often its kubelet renews it.
+    Renewed { at: Option<SystemTime>, every: Option<Duration>, wall: SystemTime },
     /// The watch ended.
     Closed(Stream),
     /// The question of this number was answered.
@@ -96,6 +119,8 @@ pub(crate) enum Action {
     Found(Finding, NodeState),
     /// The Node's watch is to begin anew on the connection on which the last question was answered.
     MoveToTheAnswer,
+    /// That connection is not needed.
+    DropTheAnswer,
     /// The stream is to be dropped, whatever it says itself, and begun anew.
     Replace(Stream, Why),
 }
@@ -122,8 +147,11 @@ pub(crate) struct Freshness {
     held: NodeState,
     node_proved: Option<Moment>,
     services_proved: Vec<Option<Moment>>,
-    /// Until when the Lease speaks for the Node.
+    /// Until when the Lease speaks for the Node, and on which connection: `None` of a list until the watch that follows it.
     lease_speaks_until: Option<Moment>,
+    proved_on: Option<Connection>,
+    /// How often the kubelet renews it.
+    renewed_every: Duration,
     clock: WallClock,
     question: Question,
     replacement_gap: Duration,
@@ -152,6 +180,8 @@ impl Freshness {
             node_proved: None,
             services_proved: vec![None; services],
             lease_speaks_until: None,
+            proved_on: None,
+            renewed_every: RENEWED_EVERY,
             clock: WallClock::default(),
             question: Question::new(stale_after),
             replacement_gap: FIRST_REPLACEMENT_GAP,
@@ -172,7 +202,7 @@ impl Freshness {
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.bytes(stream, now),
             Input::Changed { stream, node } => self.changed(stream, node, now),
-            Input::Renewed { at, wall } => self.renewed(at, wall, now),
+            Input::Renewed { at, every, wall } => self.renewed(at, every, wall, now),
             Input::Closed(stream) => self.with(stream, Watch::close),
             Input::Answered { question, node, connection } => {
                 self.answered(question, node, connection, now);
@@ -212,10 +242,11 @@ impl Freshness {
 
     // === Proof ===
 
-    /// The Node itself was proved.
-    fn prove_node(&mut self, at: Moment) {
-        let until = at.plus(Duration::from_secs(self.rng.u64(LEASE_SPEAKS_FOR)));
-        self.lease_speaks_until = self.lease_speaks_until.max(Some(until));
+    /// The Node itself was proved: by an answer on this connection, or by a list, which the watch after it is to follow.
+    fn prove_node(&mut self, at: Moment, on: Option<Connection>) {
+        self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
+        self.proved_on = on;
+        self.question.answered_early();
         self.node_proved = self.node_proved.max(Some(at));
         self.actions.push(Action::ProveNode(at));
     }

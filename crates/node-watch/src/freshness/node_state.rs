@@ -41,6 +41,13 @@ impl NodeState {
         }
     }
 
+    /// Whether it is an older state than the other one. Resource versions of one resource may be compared as numbers
+    /// (KEP-5504), also those of two Nodes of one name.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        let number = |state: &Self| state.version().and_then(|version| version.parse::<u64>().ok());
+        number(self).zip(number(other)).is_some_and(|(this, other)| this < other)
+    }
+
     /// Compares what a consistent read said with what is held now, and what was held before the question was sent.
     pub(crate) fn compare(&self, before: &Self, answer: &Self) -> Finding {
         if answer == self || answer == before {
@@ -51,22 +58,24 @@ impl NodeState {
         else {
             return Finding::Behind;
         };
-        if uid != newest_uid {
-            return Finding::Rewound;
-        }
         // Resource versions of one resource may be compared as numbers (KEP-5504).
         let (Ok(held), Ok(newest)) = (version.parse::<u64>(), newest.parse::<u64>()) else {
-            return Finding::Behind;
+            return if uid == newest_uid { Finding::Behind } else { Finding::Rewound };
         };
-        match before {
-            _ if newest > held => Finding::Behind,
-            // The watch was quicker than the answer, which is from after the question all the same.
-            Self::Present { uid: asked, version: at_least }
-                if asked == uid && at_least.parse::<u64>().is_ok_and(|at_least| newest >= at_least) =>
-            {
-                Finding::Current
-            }
-            _ => Finding::Rewound,
+        if uid == newest_uid && newest > held {
+            return Finding::Behind;
+        }
+        // The watch was quicker than the answer, which is from after the question all the same.
+        let after_the_question = match before {
+            Self::Present { version, .. } => version.parse::<u64>().is_ok_and(|before| newest >= before),
+            // There was none, so the answer is a state from its creation on.
+            Self::Absent => true,
+            Self::Unknown => false,
+        };
+        if newest <= held && after_the_question && self != before {
+            Finding::Current
+        } else {
+            Finding::Rewound
         }
     }
 }
@@ -99,6 +108,29 @@ mod tests {
         assert_eq!(compare("5", "9", "4"), Finding::Rewound);
         assert_eq!(compare("5", "9", "11"), Finding::Behind);
         assert_eq!(NodeState::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
+    }
+
+    #[test]
+    fn a_node_that_is_created_while_we_ask_is_current() {
+        let (made, changed) = (node("a", "5"), node("a", "9"));
+        assert_eq!(changed.compare(&NodeState::Absent, &made), Finding::Current);
+        assert_eq!(changed.compare(&NodeState::Absent, &node("a", "11")), Finding::Behind);
+        assert_eq!(changed.compare(&NodeState::Unknown, &made), Finding::Rewound, "nobody knows");
+        // Deleted and created again meanwhile: the answer is the old one, as it was after the question.
+        let (before, again) = (node("a", "5"), node("b", "9"));
+        assert_eq!(again.compare(&before, &node("a", "7")), Finding::Current);
+        assert_eq!(again.compare(&before, &node("a", "4")), Finding::Rewound);
+    }
+
+    #[test]
+    fn what_is_older_is_told_by_its_version() {
+        assert!(node("a", "9").is_before(&node("a", "10")) && node("a", "9").is_before(&node("b", "10")));
+        for (this, other) in [("10", "10"), ("11", "10"), ("x", "10"), ("9", "x")] {
+            assert!(!node("a", this).is_before(&node("a", other)), "{this} {other}");
+        }
+        assert!(
+            !NodeState::Absent.is_before(&node("a", "10")) && !node("a", "1").is_before(&NodeState::Unknown)
+        );
     }
 
     #[test]

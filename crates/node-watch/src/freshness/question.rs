@@ -9,8 +9,10 @@ use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
-/// The part of `--stale-after` after which it is asked. Of the default 15 s that is 12.9: a Lease is overdue then, without
-/// Leases it makes 280 questions an hour, and there is time for a question on each of two connections.
+/// The part of `--stale-after` after which it is asked if nothing else has made it due. Of the default 15 s that is 12.9: a
+/// Lease is overdue then, and without Leases it makes 280 questions an hour. That leaves time for one question that is not
+/// answered, and for one on a new connection if it is answered within half a second. While Leases come, the question is
+/// asked with the last renewal that counts, and has all of `--stale-after`.
 const ASK_AFTER: f64 = 6.0 / 7.0;
 /// Longest wait for the answer.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -24,6 +26,8 @@ const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
 /// Why a question has no answer that would help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// The API server has too much to do (429), and another one may have less.
+    Throttled { retry_after: Option<Duration> },
     /// The API server says that it does not want to answer, as any other would say.
     Answered { retry_after: Option<Duration> },
     /// Another one may answer.
@@ -45,11 +49,24 @@ pub(super) struct Question {
     left_alone_until: Moment,
     /// Whether the last question was in vain, and where the next goes.
     failing: bool,
-    on_a_new_connection: bool,
+    next: Next,
     connection_gap: Duration,
     next_connection: Moment,
     /// Whether the first word of a stream since the cache became stale has been heard.
     hurried: bool,
+    /// Whether it is due before the proof is old: the last renewal that counts has come, or something looks wrong.
+    early: bool,
+}
+
+/// Where the next question goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// On the connection of the watches.
+    Here,
+    /// On a new connection.
+    Elsewhere,
+    /// The same, to a server that has not asked to be left alone.
+    ElsewhereAtOnce,
 }
 
 #[derive(Debug)]
@@ -85,15 +102,35 @@ impl Question {
             not_before: Moment::default(),
             left_alone_until: Moment::default(),
             failing: false,
-            on_a_new_connection: false,
+            next: Next::Here,
             connection_gap: FIRST_CONNECTION_GAP,
             next_connection: Moment::default(),
             hurried: false,
+            early: false,
         }
     }
 
     pub(super) fn verified(&self) -> Option<Moment> {
         self.verified
+    }
+
+    /// Until when the API server is left alone.
+    fn waits_until(&self) -> Moment {
+        if self.next == Next::ElsewhereAtOnce {
+            Moment::default()
+        } else {
+            self.not_before.max(self.left_alone_until)
+        }
+    }
+
+    /// It is due now, as far as the API server lets us.
+    pub(super) fn ask_early(&mut self) {
+        self.early = true;
+    }
+
+    /// What made it due early has its answer.
+    pub(super) fn answered_early(&mut self) {
+        self.early = false;
     }
 
     /// A list has ended what questions in vain began: one that still waits is answered, and the next is a first one again.
@@ -102,7 +139,7 @@ impl Question {
             self.asking = Asking::Nothing;
         }
         self.failing = false;
-        self.on_a_new_connection = false;
+        self.next = Next::Here;
         self.left_alone_until = Moment::default();
         self.backoff.reset();
     }
@@ -120,7 +157,8 @@ impl Freshness {
         let silent = self.node_proved?.plus(self.question.ask_after);
         let heard = self.node.last_bytes().max(self.question.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
-        Some(due.max(self.question.not_before).max(self.question.left_alone_until))
+        let due = if self.question.early { Moment::default() } else { due };
+        Some(due.max(self.question.waits_until()))
     }
 
     pub(super) fn question_wakes_at(&self) -> Option<Moment> {
@@ -152,7 +190,7 @@ impl Freshness {
     /// On the connection of the watches, whose server is the one to be judged; after a failure on a new connection, which
     /// behind a Service or a virtual address may be one to another API server.
     fn ask(&mut self, now: Moment) {
-        let on_a_new_connection = self.question.on_a_new_connection;
+        let on_a_new_connection = self.question.next != Next::Here;
         self.take(if on_a_new_connection { Transition::AskedOnANewConnection } else { Transition::Asked });
         self.question.number += 1;
         self.question.asking =
@@ -176,9 +214,10 @@ impl Freshness {
     pub(super) fn answered(&mut self, question: u64, node: NodeState, connection: Connection, now: Moment) {
         let Some(asked) = self.take_asked(question) else { return };
         self.question.failing = false;
-        self.question.on_a_new_connection = false;
+        self.question.next = Next::Here;
         self.question.connection_gap = FIRST_CONNECTION_GAP;
         self.question.next_connection = now;
+        self.question.left_alone_until = Moment::default();
         let finding = self.held.compare(&asked.before, &node);
         let answer = Answer { node, connection };
         if finding == Finding::Current {
@@ -191,37 +230,73 @@ impl Freshness {
 
     pub(super) fn unanswered(&mut self, question: u64, refusal: Refusal, now: Moment) {
         if self.take_asked(question).is_some() {
-            let refused = matches!(refusal, Refusal::Answered { .. });
+            let refused = !matches!(refusal, Refusal::Unheard { .. });
             self.take(if refused { Transition::Refused } else { Transition::AskedInVain });
             self.in_vain(refusal, now);
         }
     }
 
-    /// The first failure is followed at once by a question on a new connection, unless it was an answer, too: others would
-    /// be told the same.
+    /// The first failure is followed at once by a question on a new connection. What is refused is refused by others, too,
+    /// and asked again after a wait; but a server that has too much to do is one of several, maybe, and if the cache would
+    /// be stale after the wait, another one is tried once.
     fn in_vain(&mut self, refusal: Refusal, now: Moment) {
-        let (refused, retry_after) = match refusal {
-            Refusal::Answered { retry_after } => (true, retry_after),
-            Refusal::Unheard { retry_after } => (false, retry_after),
+        let first = !std::mem::replace(&mut self.question.failing, true);
+        let may_move = self.question.next == Next::Here && now >= self.question.next_connection;
+        let (moves, at_once) = match refusal {
+            Refusal::Unheard { .. } if first => (may_move, false),
+            Refusal::Unheard { retry_after } => {
+                self.pause(retry_after, now);
+                (may_move, false)
+            }
+            Refusal::Answered { retry_after } => {
+                self.pause(retry_after, now);
+                (false, false)
+            }
+            Refusal::Throttled { retry_after } => {
+                let fresh = !self.is_stale(now);
+                self.pause(retry_after, now);
+                let moves = may_move && fresh && self.stale_by(self.question.waits_until());
+                (moves, moves)
+            }
         };
         let question = &mut self.question;
-        question.on_a_new_connection =
-            !question.on_a_new_connection && !refused && now >= question.next_connection;
-        if question.on_a_new_connection {
+        question.next = match (moves, at_once) {
+            (false, _) => Next::Here,
+            (true, false) => Next::Elsewhere,
+            (true, true) => Next::ElsewhereAtOnce,
+        };
+        if moves {
             question.next_connection = now.plus(question.connection_gap);
             question.connection_gap = (question.connection_gap * 2).min(LONGEST_CONNECTION_GAP);
         }
-        if std::mem::replace(&mut question.failing, true) || refused {
-            question.wait(now, self.rng.f64());
-            let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
-            question.left_alone_until = now.plus(alone.unwrap_or_default());
-        }
     }
 
-    /// What is held of the Node from now on.
-    pub(super) fn hold(&mut self, node: Option<NodeState>, now: Moment) {
-        let Some(node) = node else { return };
+    /// The API server is left alone for as long as it wants, and for a backoff.
+    fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
+        self.question.wait(now, self.rng.f64());
+        let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
+        let until = now.plus(alone.unwrap_or_default());
+        self.question.left_alone_until = self.question.left_alone_until.max(until);
+    }
+
+    /// Whether the cache is stale before a question is answered that is asked then.
+    fn stale_by(&self, then: Moment) -> bool {
+        self.node_proved.is_none_or(|proved| then.since(proved) + ASK_TIMEOUT > self.stale_after)
+    }
+
+    /// What is held of the Node from now on, unless it is older than what was held before; says which.
+    pub(super) fn hold(&mut self, node: Option<NodeState>, now: Moment) -> bool {
+        let Some(node) = node else { return true };
+        if node.is_before(&self.held) {
+            return false;
+        }
         self.held = node;
+        self.caught_up(now);
+        true
+    }
+
+    /// What is held now may be what etcd has answered.
+    fn caught_up(&mut self, now: Moment) {
         let Asking::Doubts(asked, answer, _) = &self.question.asking else { return };
         if self.held.compare(&asked.before, &answer.node) == Finding::Current {
             let (asked, answer) = (asked.clone(), answer.clone());
@@ -265,7 +340,7 @@ impl Freshness {
     fn current(&mut self, asked_at: Moment, connection: Connection) {
         self.question.backoff.reset();
         self.question.verified = self.question.verified.max(Some(asked_at));
-        self.prove_node(asked_at);
+        self.prove_node(asked_at, Some(connection));
         self.watches_mut().filter(|watch| watch.is_on(connection)).for_each(|watch| watch.vouched = true);
         for index in 0..self.services.len() {
             if self.services.get(index).is_some_and(|watch| watch.is_on(connection)) {
@@ -279,13 +354,17 @@ impl Freshness {
     fn forget(&mut self) {
         self.held = NodeState::Unknown;
         self.lease_speaks_until = None;
+        self.proved_on = None;
     }
 
     /// A new client the others get from the Node's follower; a new connection of the same client they find by themselves.
     fn move_to(&mut self, connection: Connection, new_client: bool) {
-        if new_client {
+        if new_client && self.node.is_open() {
             self.actions.push(Action::MoveToTheAnswer);
             self.replace(Stream::Node, Why::Moved);
+        } else if new_client {
+            // Its follower is on its way to a watch of its own; kept for it, the connection would stay open unused.
+            self.actions.push(Action::DropTheAnswer);
         } else {
             self.replace_those(Why::Moved, |watch| !watch.is_on(connection));
         }
@@ -294,7 +373,7 @@ impl Freshness {
     /// The API server answers while the open watches are silent: a heartbeat that used to come has either stopped or can't be
     /// heard, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
-        let overdue = self.question.ask_after.max(LEASE_OVERDUE);
+        let overdue = self.question.ask_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
         if !(self.lease.is_open() && self.lease.had_event && silent) {
             self.replacement_gap = FIRST_REPLACEMENT_GAP;
@@ -315,7 +394,7 @@ impl Freshness {
         } else if self.node.is_open() && !std::mem::replace(&mut self.question.hurried, true) {
             self.take(Transition::Thawed);
             self.question.backoff.reset();
-            self.question.on_a_new_connection = false;
+            self.question.next = Next::Here;
             let soon = now.plus(self.question.backoff.wait_by(self.rng.f64()));
             self.question.not_before = self.question.not_before.min(soon);
         }

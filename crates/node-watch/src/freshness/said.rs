@@ -1,23 +1,26 @@
 //! What the streams say, and what of it is proof.
 
+use super::lease::Step;
 use super::node_state::NodeState;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, Freshness};
+use super::{Action, Freshness, RENEWAL_LATE, RENEWED_EVERY};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 impl Freshness {
     pub(super) fn listed(&mut self, stream: Stream, asked_at: Moment, node: Option<NodeState>, now: Moment) {
         self.with(stream, |watch| watch.listed(asked_at));
         match stream {
             Stream::Node => {
+                // A list is all that there is, even if it is older.
+                self.held = NodeState::Unknown;
                 self.hold(node, now);
                 self.take(Transition::NodeListed);
                 self.question.outage_is_over();
-                self.prove_node(asked_at);
+                self.prove_node(asked_at, None);
             }
             Stream::Lease => {}
             Stream::Service(index) => {
@@ -30,6 +33,9 @@ impl Freshness {
     pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
         let Some(watch) = self.watch_mut(stream) else { return };
         let vouched = watch.open(connection, now);
+        if stream == Stream::Node {
+            self.proved_on.get_or_insert(connection);
+        }
         self.take(if vouched { Transition::WatchVouchedByList } else { Transition::WatchOpenedUnvouched });
         self.thaw(now);
     }
@@ -43,8 +49,13 @@ impl Freshness {
     /// An API server that thaws, or is in touch with etcd again, begins with what it should have said long ago, and may not come to
     /// its end: an event of the Node is news, and has no date. One of a Service counts for it while that is not stale.
     pub(super) fn changed(&mut self, stream: Stream, node: Option<NodeState>, now: Moment) {
-        if stream == Stream::Node {
-            self.hold(node, now);
+        if stream == Stream::Node && !self.hold(node, now) {
+            self.take(Transition::NodeEventFromThePast);
+            // A server that goes on replaying what was is not asked each time.
+            if self.question.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
+                self.question.ask_early();
+            }
+            return;
         }
         let Some(watch) = self.watch_mut(stream) else { return };
         watch.had_event = true;
@@ -65,9 +76,16 @@ impl Freshness {
         self.take(came_to);
     }
 
-    pub(super) fn renewed(&mut self, at: Option<SystemTime>, wall: SystemTime, now: Moment) {
+    pub(super) fn renewed(
+        &mut self,
+        at: Option<SystemTime>,
+        every: Option<Duration>,
+        wall: SystemTime,
+        now: Moment,
+    ) {
         self.look_at_clock(wall, now);
         self.lease.had_event = true;
+        self.renewed_every = every.unwrap_or(RENEWED_EVERY);
         let date = at.ok_or(Transition::LeaseWithoutDate);
         let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
         if let Ok(date) = date {
@@ -79,6 +97,12 @@ impl Freshness {
                 self.node_proved = self.node_proved.max(Some(date));
                 self.actions.push(Action::Prove(date));
                 self.prove_services(connection, date, now);
+                // The next one comes too late to count. With this one there is the most time to ask.
+                let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
+                if self.lease_speaks_until.is_some_and(|until| next > until) {
+                    self.take(Transition::LeaseSpokeLast);
+                    self.question.ask_early();
+                }
             }
             Err(silenced) => self.take(silenced),
         }
@@ -90,6 +114,8 @@ impl Freshness {
         let heard = self.node.last_bytes().max(self.question.verified());
         if !self.lease.is_on(connection) {
             Err(Transition::LeaseWithoutNodeWatch)
+        } else if self.proved_on != Some(connection) {
+            Err(Transition::LeaseOnAnotherServer)
         } else if self.is_stale(now) {
             Err(Transition::LeaseWhileStale)
         } else if heard.is_none_or(|heard| now.since(heard) > BOOKMARK_OVERDUE) {
@@ -102,8 +128,14 @@ impl Freshness {
     }
 
     pub(super) fn look_at_clock(&mut self, wall: SystemTime, now: Moment) {
-        if self.clock.look(now, wall) {
-            self.take(Transition::ClockSetBack);
+        match self.clock.look(now, wall) {
+            Some(Step::Back) => self.take(Transition::ClockSetBack),
+            // The machine may have stood still, and the other clock with it.
+            Some(Step::Forward) => {
+                self.take(Transition::ClockSetForward);
+                self.question.ask_early();
+            }
+            None => {}
         }
     }
 }

@@ -25,6 +25,8 @@ transitions! {
     NodeEvent,
     /// An event of the Node while the cache was stale: it revives nothing.
     NodeEventWhileStale,
+    /// An event of an older state of the Node than the one that is held: it is not believed.
+    NodeEventFromThePast,
     /// A watch was opened on the connection of the list before it, which vouches for it.
     WatchVouchedByList,
     /// A watch was opened elsewhere, later, or again: its first events may be replay.
@@ -41,10 +43,16 @@ transitions! {
     LeaseFromBeforeTheClockWasSetBack,
     /// The wall clock was set back.
     ClockSetBack,
+    /// The wall clock was set forward, or the machine stood still.
+    ClockSetForward,
     /// A renewal while the Node is not watched, or on another connection.
     LeaseWithoutNodeWatch,
     /// A renewal while the Node's own watch has been silent for longer than a bookmark's interval.
     LeaseWithoutBookmarks,
+    /// A renewal on a connection on which the Node was not proved: its server may be another one.
+    LeaseOnAnotherServer,
+    /// The last renewal that counts before the Node itself is to be proved.
+    LeaseSpokeLast,
     /// A renewal when the Node itself was proved too long ago.
     LeaseSpokeTooLong,
     /// A renewal while the cache was stale: it revives nothing.

@@ -43,7 +43,7 @@ impl Happens {
             3 => Input::Accepted(stream, connection),
             4 => Input::Bytes(stream),
             5 => Input::Changed { stream, node: of_node },
-            6 => Input::Renewed { at: self.here.then_some(wall - ago), wall },
+            6 => Input::Renewed { at: self.here.then_some(wall - ago), every: None, wall },
             7 => Input::Closed(stream),
             8 => Input::Answered { question, node: state, connection },
             9 => {

@@ -75,8 +75,8 @@ fn a_lease_is_dated_by_its_renewal() {
     story.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
     assert_eq!(story.age(), Duration::from_secs(9));
     let wall = story.wall();
-    story.step(Input::Renewed { at: None, wall });
-    story.step(Input::Renewed { at: Some(wall + Duration::from_secs(1)), wall });
+    story.step(Input::Renewed { at: None, every: None, wall });
+    story.step(Input::Renewed { at: Some(wall + Duration::from_secs(1)), every: None, wall });
     assert_eq!(story.age(), Duration::from_secs(9));
     for taken in [Transition::LeaseTooOld, Transition::LeaseWithoutDate, Transition::LeaseFromTheFuture] {
         assert_eq!(story.taken(taken), 1, "{taken:?}");

@@ -20,6 +20,8 @@ pub(super) struct Story {
     pub(super) said: Vec<Action>,
     /// By how much the clock on the wall has been set, in seconds.
     pub(super) set_by: i64,
+    /// How often the Lease says that it is renewed.
+    pub(super) every: Option<Duration>,
 }
 
 pub(super) fn here() -> Connection {
@@ -41,7 +43,8 @@ impl Story {
         let machine = Freshness::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
         let now = Moment::from_start(Duration::from_secs(1000));
         let (proved, service_proved, said) = (None, None, Vec::new());
-        let mut story = Self { machine, transitions, now, proved, service_proved, said, set_by: 0 };
+        let mut story =
+            Self { machine, transitions, now, proved, service_proved, said, set_by: 0, every: None };
         for stream in [Stream::Node, Stream::Lease, SERVICE] {
             story.lists(stream, 1);
             story.step(Input::Accepted(stream, here()));
@@ -106,7 +109,7 @@ impl Story {
     /// The kubelet has renewed its Lease so long ago.
     pub(super) fn renewal(&mut self, ago: Duration) -> &mut Self {
         let wall = self.wall();
-        self.step(Input::Renewed { at: Some(wall - ago), wall })
+        self.step(Input::Renewed { at: Some(wall - ago), every: self.every, wall })
     }
 
     /// Time passes until the machine asks; which question it is, and whether on a new connection.

@@ -17,7 +17,10 @@ impl World {
                 Action::Ask { question, on_a_new_connection } => self.ask(question, on_a_new_connection),
                 Action::MoveToTheAnswer => self.next_connection = self.answered_on,
                 Action::Replace(stream, why) => self.replace(stream, why),
-                Action::Found(..) | Action::ProveService(..) | Action::LeaseRenewed(_) => {}
+                Action::Found(..)
+                | Action::ProveService(..)
+                | Action::LeaseRenewed(_)
+                | Action::DropTheAnswer => {}
             }
         }
         let wakes = self.machine.wake_at();

@@ -49,7 +49,7 @@ impl World {
 
     pub(super) fn tell_renewal(&mut self, at: u64) {
         self.step(Input::Bytes(Stream::Lease));
-        self.step(Input::Renewed { at: Some(Self::date(at)), wall: Self::date(self.wall()) });
+        self.step(Input::Renewed { at: Some(Self::date(at)), every: None, wall: Self::date(self.wall()) });
     }
 
     /// Servers that are cut off go on with these.
