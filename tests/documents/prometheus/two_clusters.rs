@@ -65,6 +65,7 @@ impl Node {
         match name {
             "nodegate_verdict" => u64::from(labels.contains(&format!("\"{}\"", self.state(sample)))),
             "nodegate_cache_stale" => u64::from(faulty),
+            "nodegate_unconfirmed" => 0,
             "nodegate_check_passed" => u64::from(!(faulty && labels.contains("kubelet"))),
             // One flip, one restart and so on.
             _ if name.ends_with("_total") => u64::from(sample >= FAULTS),
