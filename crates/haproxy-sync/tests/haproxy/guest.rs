@@ -21,8 +21,8 @@ fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
          stats socket /run/haproxy/admin.sock mode 660 level admin\n\tuser haproxy\n\tgroup haproxy\n\tdaemon\n\n\
          defaults\n\tlog\tglobal\n\tmode\thttp\n\toption\thttplog\n\toption\tdontlognull\n        \
          timeout connect 5000\n        timeout client  50000\n        timeout server  50000\n\n\
-         frontend intranet\n\tbind \"{at}:{port}\"   # of another team\n\tdefault_backend intranet\n\n\
-         backend intranet\n\tserver one 127.0.0.1:{application} check\n"
+         frontend intranet\n\tbind \"{at}:{port}\"   # of another team\n\tdefault_backend applications\n\n\
+         backend applications\n\tserver one 127.0.0.1:{application} check\n"
     )
 }
 
