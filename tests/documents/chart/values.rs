@@ -163,7 +163,7 @@ fn wrong_values_are_refused_in_words() {
         (json!({"hostchecks": {"enabled": true}}), "additional properties 'hostchecks' not allowed"),
         (
             json!({"haproxy": {"settings": {"publish": "some"}}}),
-            "at '/haproxy/settings/publish': value must be one of '', 'all', 'annotated'",
+            "at '/haproxy/settings/publish': value must be one of '', 'load-balancers', 'all', 'annotated'",
         ),
         (
             json!({"hostChecks": {"enabled": true}, "openshift": {"enabled": true}}),

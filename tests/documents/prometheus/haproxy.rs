@@ -95,7 +95,7 @@ fn companion(dir: &Path, config: &Path, listen: SocketAddr) -> Command {
 fn service(name: &str, port: u16, node_port: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"type": "NodePort", "ports": [{"port": port, "nodePort": node_port, "protocol": "TCP"}]},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": port, "nodePort": node_port, "protocol": "TCP"}]},
     })
 }
 

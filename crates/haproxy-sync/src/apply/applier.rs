@@ -1,18 +1,23 @@
 //! Brings the configuration file and HAProxy's structure to what is desired.
 
+use crate::apply::aside::{Asides, Refused};
 use crate::apply::config_file::{FileError, Previous};
 use crate::apply::dynamic::{self, DynamicError};
 use crate::apply::layout::Layout;
+use crate::apply::pace::{Paces, ServiceKey};
 use crate::apply::tools::{TemplateError, Tools};
+use crate::haproxy::blame::{Words, blamed};
 use crate::haproxy::master::ReloadError;
 use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
-use crate::plan::desired::{Desired, Distance, Problem};
+use crate::plan::desired::{Desired, Distance, Frontend, Problem};
 use crate::plan::names;
 use crate::plan::render::{RenderError, Template, own_part, render};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use crate::plan::stand_in::keeping;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Whether HAProxy is to read its configuration again.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +112,19 @@ pub struct Applier {
     problems: Vec<Problem>,
     file: FileMemory,
     lacks_sections: bool,
+    /// Frontends that HAProxy refused, and those that its last words name, with these words.
+    asides: Asides,
+    blamed: BTreeMap<String, String>,
+    /// How soon each Service may have the next reload, those that this one is for, and until when others wait.
+    paces: Paces,
+    reloading_for: BTreeSet<ServiceKey>,
+    waits_until: Option<Instant>,
+    /// Services whose servers have their new port already, which the rules of their frontends get by the next reload.
+    owed: BTreeSet<ServiceKey>,
 }
+
+/// More rounds than this are not made for one configuration: each sets aside what HAProxy refuses.
+const ROUNDS: usize = 4;
 
 /// What we know of the file's content, by its hash.
 #[derive(Debug, Default)]
@@ -143,6 +160,21 @@ struct Next {
     template: Template,
     /// What the head says of all servers; none if servers that are added at run time can't have it.
     inherited: Option<String>,
+    text: String,
+}
+
+/// Whom HAProxy's words name, by the backend.
+fn blamed_of(words: &Words, text: &str, files: &[&Path], desired: &Desired) -> BTreeMap<String, String> {
+    let mut owners = BTreeMap::new();
+    for frontend in &desired.frontends {
+        let own = frontend.local.is_some().then_some(frontend.last_resort.iter()).into_iter().flatten();
+        for name in own.chain([&frontend.name, &frontend.backend]) {
+            owners.insert(name.as_str(), frontend.backend.as_str());
+        }
+    }
+    let files: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
+    let files: Vec<&str> = files.iter().map(AsRef::as_ref).collect();
+    blamed(words.all(), text, &files, &owners)
 }
 
 async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
@@ -157,7 +189,23 @@ impl Applier {
     pub fn new(tools: Tools) -> Self {
         let (undeleted, lingering, problems) = (Vec::new(), BTreeSet::new(), Vec::new());
         let file = FileMemory::default();
-        Self { tools, live: None, generation: 0, undeleted, lingering, problems, file, lacks_sections: false }
+        let (asides, blamed) = (Asides::default(), BTreeMap::new());
+        Self {
+            tools,
+            live: None,
+            generation: 0,
+            undeleted,
+            lingering,
+            problems,
+            file,
+            lacks_sections: false,
+            asides,
+            blamed,
+            paces: Paces::default(),
+            reloading_for: BTreeSet::new(),
+            waits_until: None,
+            owed: BTreeSet::new(),
+        }
     }
 
     /// The structure in effect, if it is known.
@@ -180,8 +228,49 @@ impl Applier {
         self.file.foreign_changes
     }
 
-    /// Brings HAProxy to what is desired, or leaves everything as it was.
+    /// Returns until when a change waits that is not in effect yet, because its Service has changed often lately.
+    pub fn waits_until(&self) -> Option<Instant> {
+        self.waits_until
+    }
+
+    /// Returns when a frontend that was set aside is to be tried again.
+    pub fn next_try(&self) -> Option<Instant> {
+        self.asides.next()
+    }
+
+    /// Brings HAProxy to what is desired, or leaves everything as it was. Frontends that HAProxy refuses by name are set
+    /// aside, and it goes on with the others.
     pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
+        let mut set = BTreeSet::new();
+        for _ in 1..ROUNDS {
+            let error = match self.attempt(desired, reload).await {
+                Ok(applied) => return Ok(self.done(applied)),
+                Err(error) => error,
+            };
+            let what = match &error {
+                ApplyError::Validate(ValidateError::Refused(_)) => Refused::Reading,
+                ApplyError::Reload(ReloadError::Refused(_) | ReloadError::Command(..)) => Refused::Loading,
+                _ => return Err(error),
+            };
+            let named = std::mem::take(&mut self.blamed);
+            if !self.asides.set(&named, desired, what, Instant::now()) {
+                // Whoever was set aside for this was not to blame, or not alone.
+                self.asides.forget(&set);
+                return Err(error);
+            }
+            set.extend(named.into_keys());
+        }
+        self.attempt(desired, reload).await.map(|applied| self.done(applied))
+    }
+
+    fn done(&mut self, applied: Applied) -> Applied {
+        if applied != Applied::Postponed {
+            self.asides.taken();
+        }
+        applied
+    }
+
+    async fn attempt(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
         let tools = self.tools.clone();
         let template = tools.read_template()?;
         self.tell_of(&template);
@@ -198,32 +287,75 @@ impl Applier {
         // What was written and never loaded is in nobody's effect, however much it is what is desired.
         let force = reload.wanted || tools.notes.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
-        if !force && known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired)) {
+        let same = known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired));
+        if same && !force && self.owed.is_empty() {
+            self.waits_until = None;
             return Ok(Applied::Unchanged);
         }
         let mut desired = desired.clone();
-        self.problems = tools.leave_out(&template, &mut desired, &old_text);
+        let live = self.live.as_ref().map(|(layout, _)| layout.desired.clone());
+        self.problems = self.asides.leave_out(&mut desired, live.as_deref(), Instant::now());
+        self.problems.extend(tools.leave_out(&template, &mut desired, &old_text));
+        self.hold_back(&mut desired, reload.allowed && !force, force);
         let check = tools.check().await;
         let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
         self.file.rendered = Some(names::hash(&text));
         let same_bytes = old.as_deref() == Some(text.as_bytes());
         let distance = self.distance(&desired, &template, same_bytes);
         let inherited = match &distance {
-            Some(Distance::Nodes { .. }) => tools.inherited(&text),
+            Some(Distance::Servers { .. }) => tools.inherited(&text),
             _ => None,
         };
-        if same_bytes && !force && matches!(distance, None | Some(Distance::States)) {
+        // What the servers have been told is in the file already.
+        let now = Instant::now();
+        let pays = reload.allowed && self.owed.iter().any(|service| self.paces.waits(service, now).is_none());
+        if same_bytes && !force && !pays && matches!(distance, None | Some(Distance::States)) {
             self.taken(desired, template, distance.is_none());
             return Ok(Applied::Unchanged);
         }
-        let distance = distance.filter(|_| !force).unwrap_or(Distance::Structure);
+        let distance = match distance {
+            Some(Distance::States) if pays => Distance::Structure,
+            Some(distance) if !force => distance,
+            _ => Distance::Structure,
+        };
         if distance == Distance::Structure && !reload.allowed {
             return Ok(Applied::Postponed);
         }
         // The same bytes were validated when they were written.
-        let previous = if same_bytes { None } else { Some(self.write(old, text).await?) };
-        let next = Next { desired, template, inherited };
+        let previous = if same_bytes { None } else { Some(self.write(old, &text, &desired).await?) };
+        let next = Next { desired, template, inherited, text };
         self.load(distance, previous, next, reload.allowed).await
+    }
+
+    /// Keeps back the changes that take a reload and may not have one now: none may if not `allowed`, and of the others not
+    /// those of Services that have changed often lately. Everything else goes on.
+    fn hold_back(&mut self, desired: &mut Desired, allowed: bool, all: bool) {
+        self.waits_until = None;
+        self.reloading_for.clear();
+        let Some((layout, _)) = self.live.as_ref().filter(|(layout, _)| layout.ours && !all) else { return };
+        let now = Instant::now();
+        let mut kept = BTreeSet::new();
+        let mut opens = Vec::new();
+        let changed = desired.changed(&layout.desired);
+        for (service, backends) in &changed {
+            let waits = self.paces.waits(service, now);
+            if waits.is_some() || !allowed {
+                opens.push(waits.unwrap_or(now));
+                kept.extend(backends.iter().cloned());
+            } else {
+                self.reloading_for.insert(service.clone());
+            }
+        }
+        // One reload is for all of them.
+        if kept.is_empty() || !self.reloading_for.is_empty() {
+            self.reloading_for = changed.into_keys().collect();
+        } else {
+            *desired = keeping(desired, &layout.desired, &kept);
+        }
+        if self.reloading_for.is_empty() {
+            let owed = self.owed.iter().map(|service| self.paces.waits(service, now).unwrap_or(now));
+            self.waits_until = opens.into_iter().chain(owed).min();
+        }
     }
 
     /// Once for each template without the generated sections, what that costs.
@@ -239,10 +371,19 @@ impl Applier {
     }
 
     /// Puts a new version in place, marked as not loaded.
-    async fn write(&mut self, old: Option<Vec<u8>>, text: String) -> Result<Previous, ApplyError> {
+    async fn write(
+        &mut self,
+        old: Option<Vec<u8>>,
+        text: &str,
+        desired: &Desired,
+    ) -> Result<Previous, ApplyError> {
         let Tools { file, notes, haproxy, before, .. } = &self.tools;
-        let candidate = file.prepare(text.into_bytes()).await?;
-        validate(haproxy, before, candidate.path()).await?;
+        let candidate = file.prepare(text.as_bytes().to_vec()).await?;
+        let valid = validate(haproxy, before, candidate.path()).await;
+        if let Err(ValidateError::Refused(words)) = &valid {
+            self.blamed = blamed_of(words, text, &[candidate.path()], desired);
+        }
+        valid?;
         if let Some(old) = old.filter(|old| !old.is_empty() && !notes.has_written(&names::hash(old))) {
             notes.keep(&old)?;
         }
@@ -262,7 +403,7 @@ impl Applier {
     ) -> Result<Applied, ApplyError> {
         let applied = match distance {
             Distance::States => Applied::Rewritten,
-            Distance::Nodes { added, removed } => match self.change(&next, &added, &removed).await {
+            Distance::Servers { added, removed, .. } => match self.change(&next, &added, &removed).await {
                 Ok(()) => Applied::Dynamic,
                 Err(reason) if may_reload => {
                     tracing::info!(%reason, "servers can't be changed at run time: reloading");
@@ -289,7 +430,7 @@ impl Applier {
             return Some(Distance::Structure);
         }
         match desired.distance(&layout.desired) {
-            Distance::Nodes { added, .. }
+            Distance::Servers { added, .. }
                 if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
             {
                 Some(Distance::Structure)
@@ -337,6 +478,10 @@ impl Applier {
             }
         }
         self.undeleted.extend(left);
+        self.owed.extend(next.desired.other_node_ports(&layout.desired));
+        let now = Instant::now();
+        let owed = self.owed.iter().map(|service| self.paces.waits(service, now).unwrap_or(now));
+        self.waits_until = self.waits_until.into_iter().chain(owed).min();
         layout.dynamic.extend(added.iter().cloned());
         Ok(())
     }
@@ -344,7 +489,7 @@ impl Applier {
     async fn reload(
         &mut self,
         previous: Option<Previous>,
-        Next { desired, template, .. }: Next,
+        Next { desired, template, text, .. }: Next,
     ) -> Result<Applied, ApplyError> {
         // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
         self.tools.notes.set_unloaded()?;
@@ -364,6 +509,12 @@ impl Applier {
                 Ok(Applied::NotRunning)
             }
             Err(error) => {
+                if let ReloadError::Refused(words) | ReloadError::Command(_, words) = &error {
+                    self.blamed = blamed_of(words, &text, &[self.tools.file.path()], &desired);
+                    if self.blamed.is_empty() {
+                        self.blamed = self.only_new(&desired);
+                    }
+                }
                 self.file.held = None;
                 restore(previous).await?;
                 Err(error.into())
@@ -381,6 +532,20 @@ impl Applier {
         self.file.noted.clone_from(&self.file.rendered);
     }
 
+    /// The frontends that listen where none did before, if they are of one Service alone. HAProxy 2.6 does not say on its
+    /// socket why it refuses a reload, and nothing else of what is checked beforehand can keep it from one.
+    fn only_new(&self, desired: &Desired) -> BTreeMap<String, String> {
+        let Some((layout, _)) = &self.live else { return BTreeMap::new() };
+        let listens = |frontend: &&Frontend| {
+            layout.desired.frontend(&frontend.backend).is_none_or(|old| old.binds != frontend.binds)
+        };
+        let new: Vec<&Frontend> = desired.frontends.iter().filter(listens).collect();
+        let services: BTreeSet<_> = new.iter().map(|f| (&f.namespace, &f.service)).collect();
+        let why = "HAProxy does not say why, and only this Service listens anew";
+        let of_one = if services.len() == 1 { new } else { Vec::new() };
+        of_one.into_iter().map(|frontend| (frontend.backend.clone(), why.to_owned())).collect()
+    }
+
     fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
         self.note();
         self.file.in_effect.clone_from(&self.file.rendered);
@@ -389,6 +554,10 @@ impl Applier {
             _ => {
                 self.generation += 1;
                 self.file.foreign = false;
+                let services = self.reloading_for.iter().chain(&self.owed);
+                self.paces.reloaded(services, Instant::now());
+                self.owed.clear();
+                self.waits_until = None;
                 self.undeleted.clear();
                 self.lingering.clear();
                 let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));

@@ -32,7 +32,7 @@ pub enum DynamicError {
     Refused(String),
 }
 
-/// Adds servers for new nodes and takes those of old ones out. Gives the servers that could not be deleted yet because
+/// Gives servers that stay their new addresses and ports, adds servers for new nodes and takes those of old ones out. Gives the servers that could not be deleted yet because
 /// they still have connections; they get no new ones.
 pub async fn change(
     runtime: &Runtime,
@@ -49,8 +49,58 @@ pub async fn change(
     if runtime.version().await?.is_none_or(|version| version < Version::OLDEST) {
         return Err(DynamicError::Version);
     }
+    relocate(runtime, layout, desired).await?;
     add(runtime, check, desired, added, inherited).await?;
     take_out(runtime, layout, removed).await
+}
+
+/// Gives servers that stay the addresses and ports that they are to have. Their connections stay where they are.
+async fn relocate(runtime: &Runtime, layout: &Layout, desired: &Desired) -> Result<(), DynamicError> {
+    let commands = relocations(layout, desired);
+    if commands.len() > MAX_COMMANDS {
+        return Err(DynamicError::TooMany);
+    }
+    let done = |line: &String| line.contains("changed from") || line.contains("no need to change");
+    match runtime.tell(&commands).await?.into_iter().find(|line| !done(line)) {
+        Some(refusal) => Err(DynamicError::Refused(refusal)),
+        None => Ok(()),
+    }
+}
+
+/// What it takes, the nodes' own servers first, which are the ones that are checked.
+fn relocations(layout: &Layout, desired: &Desired) -> Vec<String> {
+    let (live, passing) = (&layout.desired, desired.names.passing());
+    let mut commands = Vec::new();
+    for node in desired.nodes.iter().filter(|node| !layout.dynamic.contains(&node.name)) {
+        if live.node(&node.name).is_some_and(|old| old.address != node.address) {
+            let all = [Some(desired.names.nodes()), live.passing().map(|_| passing.as_str())];
+            for backend in all.into_iter().flatten() {
+                commands.push(format!("set server {backend}/{} addr {}", node.name, node.address));
+            }
+        }
+    }
+    for frontend in &desired.frontends {
+        let Some(old) = live.frontend(&frontend.backend) else { continue };
+        for server in frontend.servers.iter() {
+            let Some(before) = old.server(&server.name) else { continue };
+            if (before.address, old.node_port) != (server.address, frontend.node_port) {
+                let (name, address, port) = (&server.name, server.address, frontend.node_port);
+                commands.push(format!("set server {}/{name} addr {address} port {port}", frontend.backend));
+            }
+        }
+    }
+    for backend in &desired.last_resort {
+        let Some(old) = live.last_resort.iter().find(|old| old.name == backend.name) else { continue };
+        for server in backend.servers.iter() {
+            let Some(before) = old.server(&server.name) else { continue };
+            if (before.address, old.node_port) != (server.address, backend.node_port) {
+                let port = backend.node_port.map(|port| format!(" port {port}")).unwrap_or_default();
+                let (name, address) = (&server.name, server.address);
+                commands.push(format!("set server {}/{name} addr {address}{port}", backend.name));
+            }
+        }
+    }
+    commands
 }
 
 /// A server that is added: its name, what it is, its state, and whether it has to be found up first.
@@ -174,6 +224,9 @@ async fn take_out(
         // One word to the node's server reaches all that track it.
         if !layout.dynamic.contains(name) {
             stops.push(format!("set server {nodes}/{name} state maint"));
+            if layout.desired.passing().is_some() {
+                stops.push(format!("set server {}/{name} state maint", layout.desired.names.passing()));
+            }
         }
         for backend in layout.backends_of(name).chain(layout.last_resorts_of(name)) {
             stops.push(format!("set server {backend}/{name} state maint"));

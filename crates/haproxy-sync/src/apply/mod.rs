@@ -1,6 +1,7 @@
 //! Brings HAProxy to what is desired.
 
 pub mod applier;
+pub(crate) mod aside;
 pub mod config_file;
 pub(crate) mod default_server;
 pub mod dynamic;

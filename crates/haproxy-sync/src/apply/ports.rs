@@ -1,17 +1,18 @@
 //! Ports that a Service must not get: those of the hand-written part, and those that somebody else listens on.
 
 use crate::apply::listeners::{self, is_in_the_way};
-use crate::plan::desired::{Desired, Frontend, Problem};
+use crate::plan::desired::{Desired, Frontend, Problem, overlap};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
-/// The ports that `bind` lines name. HAProxy would share such a port between the old and the new owner without a word,
+/// The sockets that `bind` lines name. HAProxy would share one of them between the old and the new owner without a word,
 /// and give each a part of the connections.
-pub fn bound_ports(config: &str) -> BTreeSet<u16> {
-    let mut ports = BTreeSet::new();
+pub fn bound(config: &str) -> Bound {
+    let mut ports = Bound::new();
     for line in config.lines() {
         let words = words(line);
         let mut words = words.iter().map(String::as_str);
@@ -54,40 +55,54 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-fn addresses(list: &str) -> Vec<u16> {
-    let range = |address: &str| -> Option<std::ops::RangeInclusive<u16>> {
-        let (_, port) = address.rsplit_once(':')?;
-        match port.split_once('-') {
-            Some((low, high)) => Some(low.parse().ok()?..=high.parse().ok()?),
-            None => port.parse().ok().map(|port| port..=port),
-        }
+/// Ports, each with an address.
+pub type Bound = BTreeSet<(u16, IpAddr)>;
+
+fn is_bound(bound: &Bound, port: u16, address: IpAddr) -> bool {
+    let lowest = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    bound.range((port, lowest)..).take_while(|(p, _)| *p == port).any(|(_, ip)| overlap(*ip, address))
+}
+
+/// An address that can't be read, such as a name, is taken for all addresses.
+fn addresses(list: &str) -> Vec<(u16, IpAddr)> {
+    let range = |address: &str| -> Option<Vec<(u16, IpAddr)>> {
+        let (host, port) = address.rsplit_once(':')?;
+        let host = host.split_once('@').map_or(host, |(_, host)| host).trim_matches(['[', ']']);
+        let ip = host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        let ports: RangeInclusive<u16> = match port.split_once('-') {
+            Some((low, high)) => low.parse().ok()?..=high.parse().ok()?,
+            None => port.parse().ok().map(|port| port..=port)?,
+        };
+        Some(ports.map(|port| (port, ip)).collect())
     };
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Takes out what wants a port of the hand-written part's.
-pub fn leave_out_bound(desired: &mut Desired, bound: &BTreeSet<u16>) {
-    leave_out(desired, "reserved", "the template binds port", |frontend| bound.contains(&frontend.port));
+/// Takes out what wants a socket of the hand-written part's.
+pub fn leave_out_bound(desired: &mut Desired, bound: &Bound) {
+    let wants = |frontend: &Frontend| frontend.addresses.iter().any(|ip| is_bound(bound, frontend.port, *ip));
+    leave_out(desired, |frontend| wants(frontend).then_some(("reserved", "the template binds port")));
 }
 
-/// Takes out what wants a port that another program has. A reload with it would fail, and until it has failed HAProxy
-/// pauses its listeners: one Service must not do that to the others. `old` is the configuration in effect.
-pub fn leave_out_busy(desired: &mut Desired, binds: &[IpAddr], old: &str) {
-    let ours = bound_ports(old);
+/// Takes out what HAProxy could not listen on, because another program does or because this host has no such address. A
+/// reload with it would fail, and until it has failed HAProxy pauses its listeners: one Service must not do that to the
+/// others. What HAProxy listens on already, by `old`, it keeps, whatever has become of the address.
+pub fn leave_out_busy(desired: &mut Desired, old: &str) {
+    let ours = bound(old);
     let listeners = Listeners::new(listeners::now);
-    let busy =
-        |frontend: &Frontend| !ours.contains(&frontend.port) && !is_free(binds, frontend.port, &listeners);
-    leave_out(desired, "busy", "another program listens on port", busy);
+    leave_out(desired, |frontend| {
+        let mut new = frontend.addresses.iter().filter(|ip| !is_bound(&ours, frontend.port, **ip));
+        new.find_map(|ip| in_the_way(SocketAddr::new(*ip, frontend.port), &listeners))
+    });
 }
 
-/// The addresses that this host does not have. HAProxy may be allowed to listen there all the same, so nothing is left
-/// out.
-pub fn absent(binds: &[IpAddr]) -> Vec<Problem> {
-    let is_absent = |ip: &&IpAddr| {
-        let tried = try_bind(SocketAddr::new(**ip, 0));
+/// The addresses that this host does not have.
+pub fn absent(binds: impl Iterator<Item = IpAddr>) -> Vec<Problem> {
+    let is_absent = |ip: &IpAddr| {
+        let tried = try_bind(SocketAddr::new(*ip, 0));
         tried.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
     };
-    let problem = |ip: &IpAddr| {
+    let problem = |ip: IpAddr| {
         let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
         let text = format!(
             "--bind: this host has no such address now; HAProxy can listen there only with the sysctl \
@@ -95,18 +110,18 @@ pub fn absent(binds: &[IpAddr]) -> Vec<Problem> {
         );
         Problem { kind: "bind", about: ip.to_string(), text }
     };
-    binds.iter().filter(is_absent).map(problem).collect()
+    binds.filter(is_absent).map(problem).collect()
 }
 
-fn leave_out(desired: &mut Desired, kind: &'static str, why: &str, out: impl Fn(&Frontend) -> bool) {
+fn leave_out(desired: &mut Desired, out: impl Fn(&Frontend) -> Option<(&'static str, &'static str)>) {
     let mut problems = Vec::new();
     desired.frontends.retain(|frontend| {
         let out = out(frontend);
-        if out {
+        if let Some((kind, why)) = out {
             let about = format!("{}/{}", frontend.namespace, frontend.service);
             problems.push(Problem { kind, about, text: format!("{why} {}; left out", frontend.port) });
         }
-        !out
+        out.is_none()
     });
     desired.problems.extend(problems);
     desired.problems.sort();
@@ -115,24 +130,26 @@ fn leave_out(desired: &mut Desired, kind: &'static str, why: &str, out: impl Fn(
 /// What listens now, asked for once at most.
 type Listeners = LazyCell<Vec<SocketAddr>>;
 
-fn is_free(binds: &[IpAddr], port: u16, listeners: &Listeners) -> bool {
-    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-    let binds = if binds.is_empty() { &any } else { binds };
-    binds
-        .iter()
-        .map(|ip| SocketAddr::new(*ip, port))
-        .all(|address| !is_taken(address, try_bind(address), listeners))
+/// What keeps HAProxy from listening there, if anything does.
+fn in_the_way(address: SocketAddr, listeners: &Listeners) -> Option<(&'static str, &'static str)> {
+    judged(address, try_bind(address), listeners)
 }
 
-fn is_taken(address: SocketAddr, tried: io::Result<()>, listeners: &Listeners) -> bool {
+fn judged(
+    address: SocketAddr,
+    tried: io::Result<()>,
+    listeners: &Listeners,
+) -> Option<(&'static str, &'static str)> {
+    const BUSY: (&str, &str) = ("busy", "another program listens on port");
     match tried.map_err(|error| error.kind()) {
-        Err(ErrorKind::AddrInUse) => true,
+        Err(ErrorKind::AddrInUse) => Some(BUSY),
+        Err(ErrorKind::AddrNotAvailable) => Some(("absent", "this host does not have the address of port")),
         // Ports below 1024 take a privilege that HAProxy has and we need not have.
         Err(ErrorKind::PermissionDenied) => {
-            listeners.iter().any(|listening| is_in_the_way(*listening, address))
+            listeners.iter().any(|listening| is_in_the_way(*listening, address)).then_some(BUSY)
         }
-        // Whatever else keeps us from binding (no such address here) may not keep HAProxy.
-        Ok(()) | Err(_) => false,
+        // Whatever else keeps us from binding may not keep HAProxy.
+        Ok(()) | Err(_) => None,
     }
 }
 
@@ -154,8 +171,22 @@ mod tests {
     fn ports_of_a_hand_written_head_are_found() {
         let head = "frontend stats\n  bind *:8404\n  bind :80,:::443 v4v6 ssl crt /x\n  bind /run/x.sock\n\
             listen old 0.0.0.0:9000-9002\nbackend b\n  server a 1.2.3.4:1234\n  bind";
-        let expected = BTreeSet::from([80, 443, 8404, 9000, 9001, 9002]);
-        assert_eq!(bound_ports(head), expected);
+        let ports: BTreeSet<u16> = bound(head).into_iter().map(|(port, _)| port).collect();
+        assert_eq!(ports, BTreeSet::from([80, 443, 8404, 9000, 9001, 9002]));
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (line, address, meets) in [
+            ("bind 10.0.0.1:443", "10.0.0.1", true),
+            ("bind 10.0.0.1:443", "10.0.0.2", false),
+            ("bind ipv4@10.0.0.1:443", "10.0.0.2", false),
+            ("bind [fd00::1]:443", "fd00::1", true),
+            ("bind :::443 v4v6", "10.0.0.2", true),
+            ("bind *:443", "fd00::1", true),
+            ("bind host.example:443", "10.0.0.2", true),
+            ("bind 0.0.0.0:443", "10.0.0.2", true),
+            ("bind 10.0.0.1:444", "10.0.0.1", false),
+        ] {
+            assert_eq!(is_bound(&bound(line), 443, ip(address)), meets, "{line} {address}");
+        }
     }
 
     #[test]
@@ -173,7 +204,8 @@ mod tests {
             (r"bind '*:90", Some(90)),
             (r#"bind "${ADDRESS}:91" name 'x#y'"#, Some(91)),
         ] {
-            assert_eq!(bound_ports(line), port.into_iter().collect(), "{line}");
+            let found: BTreeSet<u16> = bound(line).into_iter().map(|(port, _)| port).collect();
+            assert_eq!(found, port.into_iter().collect(), "{line}");
         }
     }
 
@@ -184,10 +216,14 @@ mod tests {
         let listeners = || Listeners::new(listeners::now);
         let forbidden = || Err(ErrorKind::PermissionDenied.into());
         let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
-        assert!(!is_free(&[], port, &listeners()));
-        assert!(is_taken(address, forbidden(), &listeners()));
+        let busy = |found: Option<(&str, &str)>| found.is_some_and(|(kind, _)| kind == "busy");
+        assert!(busy(in_the_way(address, &listeners())));
+        assert!(busy(judged(address, forbidden(), &listeners())));
         drop(taken);
-        assert!(is_free(&[], port, &listeners()));
-        assert!(!is_taken(address, forbidden(), &listeners()));
+        assert!(in_the_way(address, &listeners()).is_none());
+        assert!(judged(address, forbidden(), &listeners()).is_none());
+        let elsewhere = "192.0.2.1:80".parse().unwrap();
+        let absent = in_the_way(elsewhere, &listeners()).map(|(kind, _)| kind);
+        assert_eq!(absent, Some("absent"));
     }
 }

@@ -1,7 +1,7 @@
 //! How HAProxy is told to read its configuration again.
 
+use crate::haproxy::blame::Words;
 use crate::haproxy::master::{Master, ReloadError};
-use crate::haproxy::validate::telling;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -39,11 +39,11 @@ async fn run(words: &[String], patience: Duration) -> Result<(), ReloadError> {
     command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     match tokio::time::timeout(patience, command.output()).await {
         Ok(Ok(output)) if output.status.success() => Ok(()),
-        Ok(Ok(output)) => {
-            let said = telling(&String::from_utf8_lossy(&output.stderr));
-            Err(ReloadError::Command(format!("{}: {said}", output.status)))
+        Ok(Ok(output)) => Err(ReloadError::Command(output.status.to_string(), Words::new(&output.stderr))),
+        Ok(Err(error)) => {
+            let said = error.to_string();
+            Err(ReloadError::Command("it can't be run".to_owned(), Words::new(said.as_bytes())))
         }
-        Ok(Err(error)) => Err(ReloadError::Command(error.to_string())),
         Err(_) => Err(ReloadError::Timeout(patience)),
     }
 }

@@ -3,7 +3,7 @@
 use crate::apply::config_file::ConfigFile;
 use crate::apply::default_server::default_server;
 use crate::apply::notes::Notes;
-use crate::apply::ports::{absent, bound_ports, leave_out_bound, leave_out_busy};
+use crate::apply::ports::{absent, bound, leave_out_bound, leave_out_busy};
 use crate::apply::reloader::Reloader;
 use crate::haproxy::socket::Runtime;
 use crate::haproxy::version::Version;
@@ -114,11 +114,11 @@ impl Tools {
     /// that was. `old` is the configuration in effect.
     pub fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
         let planned = desired.problems.clone();
-        let mut bound = bound_ports(template.text());
-        bound.extend(self.texts_before().iter().flatten().flat_map(|text| bound_ports(text)));
-        leave_out_bound(desired, &bound);
-        leave_out_busy(desired, &self.policy.bind, old);
-        desired.problems.extend(absent(&self.policy.bind));
+        let mut hand_written = bound(template.text());
+        hand_written.extend(self.texts_before().iter().flatten().flat_map(|text| bound(text)));
+        leave_out_bound(desired, &hand_written);
+        leave_out_busy(desired, old);
+        desired.problems.extend(absent(self.policy.addresses()));
         desired.problems.iter().filter(|problem| !planned.contains(problem)).cloned().collect()
     }
 }

@@ -1,5 +1,6 @@
 //! HAProxy's master process: reloads, and whether they worked.
 
+use crate::haproxy::blame::Words;
 use crate::haproxy::socket::{AskError, ask, ask_patiently};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,14 +27,14 @@ pub enum ReloadError {
     #[error(transparent)]
     Ask(#[from] AskError),
     /// The new worker did not start; the old one goes on.
-    #[error("HAProxy refused the reload and goes on with the old configuration{0}")]
-    Refused(String),
+    #[error("HAProxy refused the reload and goes on with the old configuration: {0}")]
+    Refused(Words),
     /// Nothing was heard of a new worker.
     #[error("no new worker {} s after the reload", .0.as_secs())]
     Timeout(Duration),
     /// The operator's command failed.
-    #[error("the reload command failed: {0}")]
-    Command(String),
+    #[error("the reload command failed: {0}: {1}")]
+    Command(String, Words),
 }
 
 impl Processes {
@@ -83,9 +84,7 @@ impl Master {
         // From 2.7 on the master answers when all is over; before, it closes the connection at once.
         let answer = ask_patiently(&self.socket, "reload", self.patience).await?;
         if answer.contains("Success=0") {
-            let said =
-                answer.lines().filter(|line| line.contains("ALERT")).take(3).collect::<Vec<_>>().join("; ");
-            return Err(ReloadError::Refused(format!(": {said}")));
+            return Err(ReloadError::Refused(Words::new(answer.as_bytes())));
         }
         let deadline = Instant::now() + self.patience;
         loop {
@@ -93,7 +92,7 @@ impl Master {
             // The master starts anew for a reload, so for a moment nobody may listen.
             if let Ok(now) = self.processes().await {
                 if now.failed > before.failed {
-                    return Err(ReloadError::Refused(": see its log".to_owned()));
+                    return Err(ReloadError::Refused(Words::default()));
                 }
                 let fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
                 if now.reloads > before.reloads && fresh {

@@ -1,5 +1,6 @@
 //! What is said to HAProxy, and what it says: its sockets, its program, the file of its servers' states.
 
+pub mod blame;
 pub mod master;
 pub mod socket;
 pub mod state_file;

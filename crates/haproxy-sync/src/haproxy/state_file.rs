@@ -236,6 +236,7 @@ mod tests {
             node_port: 30_001,
             port: 80,
             binds: Vec::new(),
+            addresses: Vec::new(),
             sources: None,
             mode: Mode::Tcp,
             balance: Balance::RoundRobin,

@@ -1,5 +1,6 @@
 //! Asks HAProxy itself whether it can read a configuration.
 
+use crate::haproxy::blame::Words;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub enum ValidateError {
     /// HAProxy says no.
     #[error("haproxy -c refuses the new configuration: {0}")]
-    Refused(String),
+    Refused(Words),
     /// It can't be asked.
     #[error("can't run {0} -c: {1}")]
     Run(PathBuf, io::Error),
@@ -40,17 +41,5 @@ pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result
     }
     // That it will not start for want of a listener is no alert.
     let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
-    Err(ValidateError::Refused(telling(&String::from_utf8_lossy(&said))))
-}
-
-/// The first alerts of HAProxy's several lines.
-pub(crate) fn telling(stderr: &str) -> String {
-    let alerts: Vec<&str> = stderr
-        .lines()
-        .filter(|line| line.contains("[ALERT]"))
-        .map(|line| line.split_once(" : ").map_or(line, |(_, text)| text).trim())
-        .take(3)
-        .collect();
-    let text = if alerts.is_empty() { stderr.trim().to_owned() } else { alerts.join("; ") };
-    text.chars().filter(|c| !c.is_control()).take(600).collect()
+    Err(ValidateError::Refused(Words::new(&said)))
 }

@@ -93,6 +93,8 @@ pub struct Frontend {
     pub port: u16,
     /// Where HAProxy listens, as `bind` takes it.
     pub binds: Vec<String>,
+    /// The addresses of these.
+    pub addresses: Vec<IpAddr>,
     /// Whose connections are taken; none for everybody's.
     pub sources: Option<Vec<String>>,
     /// TCP or HTTP.
@@ -156,16 +158,21 @@ pub struct Desired {
 pub enum Distance {
     /// States and weights at most: nothing to reload.
     States,
-    /// The frontends are the same, and these nodes came or went.
-    Nodes {
+    /// The frontends listen as they did, and their servers differ.
+    Servers {
         /// Names of new nodes.
         added: BTreeSet<String>,
         /// Names of nodes that are gone.
         removed: BTreeSet<String>,
+        /// Whether the address or the port of a server that stays is another one.
+        moved: bool,
     },
     /// Anything else.
     Structure,
 }
+
+/// Backends by the Service that they belong to, as namespace and name.
+pub type ByService = BTreeMap<(String, String), BTreeSet<String>>;
 
 impl Desired {
     /// Backends whose servers have checks of their own, and so do not follow the nodes' backend.
@@ -176,6 +183,11 @@ impl Desired {
     /// Last resorts of such backends, which are checked like these.
     pub fn local_last_resorts(&self) -> impl Iterator<Item = &LastResortBackend> {
         self.last_resort.iter().filter(|backend| backend.is_local())
+    }
+
+    /// Returns what each node is asked once for all last resorts, if there are any that share their servers.
+    pub fn passing(&self) -> Option<&LocalHealth> {
+        self.last_resort.iter().filter(|backend| !backend.is_local()).find_map(|b| b.check.as_ref())
     }
 
     /// Every backend whose servers have states of their own to keep.
@@ -198,6 +210,12 @@ impl Desired {
             .and_then(|at| self.nodes.get(at))
     }
 
+    /// Returns the frontend that leads to a backend.
+    pub fn frontend(&self, backend: &str) -> Option<&Frontend> {
+        let at = self.frontends.binary_search_by(|frontend| frontend.backend.as_str().cmp(backend)).ok()?;
+        self.frontends.get(at)
+    }
+
     /// Whether the two make the same text by a template that writes no states.
     pub fn same_text(&self, other: &Self) -> bool {
         let same = |(a, b): (&Node, &Node)| {
@@ -215,9 +233,7 @@ impl Desired {
 
     /// What it takes to get from `live` to this.
     pub fn distance(&self, live: &Self) -> Distance {
-        let frontends = self.frontends.len() == live.frontends.len()
-            && self.frontends.iter().zip(&live.frontends).all(|(new, old)| new.same_but_servers(old));
-        if !frontends {
+        if !self.changed(live).is_empty() {
             return Distance::Structure;
         }
         let names = |desired: &Self| -> BTreeSet<String> {
@@ -226,42 +242,72 @@ impl Desired {
         let (new, old) = (names(self), names(live));
         let added: BTreeSet<String> = new.difference(&old).cloned().collect();
         let removed: BTreeSet<String> = old.difference(&new).cloned().collect();
-        if self.common_servers_moved(live) {
-            Distance::Structure
-        } else if added.is_empty() && removed.is_empty() {
+        let moved = self.moved(live);
+        if added.is_empty() && removed.is_empty() && !moved {
             Distance::States
         } else {
-            Distance::Nodes { added, removed }
+            Distance::Servers { added, removed, moved }
         }
     }
 
-    /// Whether a node that stays has another address somewhere.
-    fn common_servers_moved(&self, live: &Self) -> bool {
+    /// Returns the backends that only a reload brings from `live` to this: those that come or go, those that are served
+    /// in another way, and those that other nodes serve, for another reason than that a node came or went.
+    pub fn changed(&self, live: &Self) -> ByService {
+        let mut changed = ByService::new();
+        let mut add = |frontend: &Frontend| {
+            let service = (frontend.namespace.clone(), frontend.service.clone());
+            changed.entry(service).or_default().insert(frontend.backend.clone());
+        };
+        // Many frontends share their servers.
+        let mut compared: BTreeMap<(*const Vec<Server>, *const Vec<Server>), bool> = BTreeMap::new();
+        for new in &self.frontends {
+            let Some(old) = live.frontend(&new.backend) else {
+                add(new);
+                continue;
+            };
+            let pair = (Arc::as_ptr(&new.servers), Arc::as_ptr(&old.servers));
+            let same_nodes = *compared
+                .entry(pair)
+                .or_insert_with(|| members(self, live, &new.servers) == members(self, live, &old.servers));
+            if !same_nodes || !new.listens_like(old) {
+                add(new);
+            }
+        }
+        live.frontends.iter().filter(|old| self.frontend(&old.backend).is_none()).for_each(&mut add);
+        changed
+    }
+
+    /// Returns the Services of which only the nodes' port is another one.
+    pub fn other_node_ports(&self, live: &Self) -> BTreeSet<(String, String)> {
+        let moved =
+            |new: &&Frontend| live.frontend(&new.backend).is_some_and(|old| old.node_port != new.node_port);
+        self.frontends.iter().filter(moved).map(|f| (f.namespace.clone(), f.service.clone())).collect()
+    }
+
+    /// Whether a server that stays has another address or port somewhere.
+    fn moved(&self, live: &Self) -> bool {
         let checked = self
             .nodes
             .iter()
             .any(|node| live.node(&node.name).is_some_and(|old| old.address != node.address));
-        let mut compared: Vec<(*const Vec<Server>, *const Vec<Server>)> = Vec::new();
+        let mut compared = BTreeSet::new();
         checked
-            || self.frontends.iter().zip(&live.frontends).any(|(new, old)| {
-                let pair = (Arc::as_ptr(&new.servers), Arc::as_ptr(&old.servers));
-                if compared.contains(&pair) {
-                    return false;
-                }
-                compared.push(pair);
-                moved(self, live, &new.servers, &old.servers)
+            || self.frontends.iter().any(|new| {
+                let Some(old) = live.frontend(&new.backend) else { return false };
+                let other = |server: &Server| {
+                    old.server(&server.name).is_some_and(|before| before.address != server.address)
+                };
+                new.node_port != old.node_port
+                    || (compared.insert((Arc::as_ptr(&new.servers), Arc::as_ptr(&old.servers)))
+                        && new.servers.iter().any(other))
             })
     }
 }
 
-fn moved(new: &Desired, old: &Desired, servers: &[Server], before: &[Server]) -> bool {
-    let find = |list: &[Server], name: &str| {
-        let at = list.binary_search_by(|server| server.name.as_str().cmp(name)).ok()?;
-        list.get(at).map(|server| server.address)
-    };
-    let stays = |server: &&Server| new.node(&server.name).is_some() && old.node(&server.name).is_some();
-    servers.iter().filter(stays).any(|server| find(before, &server.name) != Some(server.address))
-        || before.iter().filter(stays).any(|server| find(servers, &server.name).is_none())
+/// The names of servers whose nodes are in both configurations.
+fn members<'a>(new: &Desired, old: &Desired, servers: &'a [Server]) -> Vec<&'a str> {
+    let stays = |name: &&str| new.node(name).is_some() && old.node(name).is_some();
+    servers.iter().map(|server| server.name.as_str()).filter(stays).collect()
 }
 
 impl Frontend {
@@ -276,10 +322,40 @@ impl Frontend {
         self.servers.get(at)
     }
 
-    fn same_but_servers(&self, other: &Self) -> bool {
-        let bare = |frontend: &Self| Self { servers: Arc::default(), ..frontend.clone() };
-        bare(self) == bare(other)
+    /// Returns true if the two differ in their servers at most.
+    pub fn same_but_servers(&self, other: &Self) -> bool {
+        self.bare() == other.bare()
     }
+
+    /// Returns true if clients see no difference: another port of the nodes at most, and other servers.
+    fn listens_like(&self, other: &Self) -> bool {
+        let here = Self { node_port: other.node_port, ..self.bare() };
+        here == other.bare()
+    }
+
+    /// Returns the same without servers.
+    #[must_use]
+    pub fn bare(&self) -> Self {
+        Self { servers: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns true if both can't be listened on.
+    pub fn shares_a_socket(&self, other: &Self) -> bool {
+        let meet = |one: &IpAddr| other.addresses.iter().any(|two| overlap(*one, *two));
+        self.port == other.port && self.addresses.iter().any(meet)
+    }
+
+    /// Returns true if this backend of last resort is its own, and made for it as it is.
+    pub(crate) fn leads_only_to(&self, backend: &LastResortBackend) -> bool {
+        self.last_resort.contains(&backend.name) && Some(self.node_port) == backend.node_port
+    }
+}
+
+/// Returns true if a socket on one address is in the way of one on the other. All addresses of `IPv6` are those of `IPv4`, too.
+pub fn overlap(one: IpAddr, two: IpAddr) -> bool {
+    let (one, two) = (one.to_canonical(), two.to_canonical());
+    let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one == two || covers(one, two) || covers(two, one)
 }
 
 /// A backend that serves when no server of a frontend's own may. Nobody takes its servers out.

@@ -119,6 +119,19 @@ impl ServiceFacts {
     }
 }
 
+/// A port that stays reserved although its Service is gone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HeldPort {
+    /// The port.
+    pub port: u16,
+    /// Where HAProxy listened.
+    pub addresses: Vec<IpAddr>,
+    /// Whose it was.
+    pub namespace: String,
+    /// Whose it was.
+    pub service: String,
+}
+
 /// Everything that the watches told us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -126,4 +139,6 @@ pub struct Facts {
     pub nodes: BTreeMap<String, Arc<NodeFacts>>,
     /// Services by namespace and name.
     pub services: BTreeMap<(String, String), Arc<ServiceFacts>>,
+    /// Ports that only Services of these namespaces may have now.
+    pub held_ports: Vec<HeldPort>,
 }

@@ -53,6 +53,12 @@ impl Names {
         &self.nodes
     }
 
+    /// Returns the name of the backend where each node is asked whether it passes its check, drained or not; the last
+    /// resorts track it.
+    pub fn passing(&self) -> String {
+        format!("{}_passing", self.prefix)
+    }
+
     /// Returns the name of a Service port's backend.
     pub fn backend(&self, namespace: &str, service: &str, port: u16) -> String {
         format!("{}_{namespace}_{service}_{port}", self.prefix)

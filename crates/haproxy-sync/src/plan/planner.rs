@@ -1,15 +1,15 @@
 //! The core: facts and policy in, the desired configuration out. No IO, no clock; the same facts give the same plan.
 
-use crate::plan::annotation::{AnnotationError, Balance, Mode, WantedPort, for_port};
+use crate::plan::annotation::{AnnotationError, Balance, Mode, for_port};
 use crate::plan::desired::{Desired, Frontend, LocalHealth, Node, Problem, Server, ServerState, Unpublished};
 use crate::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
 use crate::plan::last_resort;
+use crate::plan::listen::{Listen, Taken};
 use crate::plan::names::{self, is_dns_name};
 use crate::plan::policy::{LocalCheck, Policy};
 use crate::plan::pool::Pool;
 use crate::plan::publish::{self, Refusal};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// More Service ports than this are not published: a bound on what the API can make us hold.
@@ -27,7 +27,7 @@ const TOO_MANY: &str = "too-many";
 /// What HAProxy is to do.
 pub fn plan(facts: &Facts, policy: &Policy) -> Desired {
     let desired = Desired { names: policy.names.clone(), ..Desired::default() };
-    let mut planner = Planner { policy, desired, taken: BTreeMap::new(), pools: BTreeMap::new() };
+    let mut planner = Planner { policy, desired, taken: Taken::default(), pools: BTreeMap::new() };
     planner.nodes(facts);
     // First come, first served; the name decides between two of one second.
     let mut services: Vec<&ServiceFacts> = facts.services.values().map(Arc::as_ref).collect();
@@ -54,8 +54,7 @@ struct Served {
 struct Planner<'a> {
     policy: &'a Policy,
     desired: Desired,
-    /// Who has which port.
-    taken: BTreeMap<u16, String>,
+    taken: Taken,
     /// The servers for each order of families and choice of nodes, made once.
     pools: BTreeMap<(Vec<Family>, String), Arc<Vec<Server>>>,
 }
@@ -123,7 +122,7 @@ impl Planner<'_> {
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            match self.frontend(service, port, &served) {
+            match self.frontend(facts, service, port, &served) {
                 Ok(frontend) => self.desired.frontends.push(frontend),
                 Err(refusal) => self.refuse(service, Some(port), refusal),
             }
@@ -140,6 +139,7 @@ impl Planner<'_> {
 
     fn frontend(
         &mut self,
+        facts: &Facts,
         service: &ServiceFacts,
         port: &PortFacts,
         served: &Served,
@@ -154,8 +154,12 @@ impl Planner<'_> {
             let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
             return Err(Refusal::problem("node-port", text));
         }
-        let wanted = self.wanted_port(service, port)?;
-        self.taken.insert(wanted, service.key());
+        let listen = Listen::of(service, port, self.policy)?;
+        if self.desired.frontends.len() >= MAX_FRONTENDS {
+            let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
+            return Err(Refusal::problem(TOO_MANY, text));
+        }
+        self.taken.take(&listen, service, &facts.held_ports)?;
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or(self.policy.mode);
         let balance = self.balance(service, port, mode);
         let backend = self.policy.names.backend(&service.namespace, &service.name, port.port);
@@ -166,8 +170,9 @@ impl Planner<'_> {
             service: service.name.clone(),
             service_port: port.port,
             node_port: port.node_port,
-            port: wanted,
-            binds: self.binds(wanted),
+            port: listen.port,
+            binds: listen.binds(),
+            addresses: listen.addresses,
             sources: self.sources(service),
             mode,
             balance,
@@ -200,45 +205,6 @@ impl Planner<'_> {
             self.problem(&service.key(), "source-ranges", text);
         }
         sources
-    }
-
-    /// The port that HAProxy is to listen on, if nobody else has it.
-    fn wanted_port(&self, service: &ServiceFacts, port: &PortFacts) -> Result<u16, Refusal> {
-        let wanted = match annotation(service, port, "port") {
-            Ok(wanted) => wanted.map_or(port.port, |WantedPort(wanted)| wanted),
-            // Another port than the one meant must not be opened.
-            Err(error) => {
-                let text = format!("haproxy-port: {error}; port {} is not published", port.port);
-                return Err(Refusal::problem("annotation", text));
-            }
-        };
-        if self.desired.frontends.len() >= MAX_FRONTENDS {
-            let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
-            return Err(Refusal::problem(TOO_MANY, text));
-        }
-        if self.policy.reserved.contains(&wanted) {
-            return Err(Refusal::problem(
-                "reserved",
-                format!("port {wanted} is reserved (--reserved-ports)"),
-            ));
-        }
-        if let Some(owner) = self.taken.get(&wanted) {
-            let text = format!("wants port {wanted}, which {owner} has had for longer");
-            return Err(Refusal::problem("conflict", text));
-        }
-        Ok(wanted)
-    }
-
-    fn binds(&self, port: u16) -> Vec<String> {
-        let one = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => format!("{ip}:{port}"),
-            IpAddr::V6(ip) => format!("[{ip}]:{port}"),
-        };
-        if self.policy.bind.is_empty() {
-            vec![format!(":::{port} v4v6")]
-        } else {
-            self.policy.bind.iter().map(one).collect()
-        }
     }
 
     fn local_check(&self, service: &ServiceFacts) -> Option<LocalHealth> {

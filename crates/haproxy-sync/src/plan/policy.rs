@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 /// How nodes are checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,8 +80,11 @@ impl fmt::Display for LastResort {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Publish {
-    /// All that have ports on nodes.
+    /// Those of type `LoadBalancer`, and those that ask for it.
     #[default]
+    #[serde(rename = "load-balancers")]
+    LoadBalancers,
+    /// All that have ports on nodes.
     All,
     /// Those that ask for it.
     Annotated,
@@ -124,8 +128,15 @@ pub struct Policy {
     pub balance: Balance,
     /// Types of node addresses, the preferred one first.
     pub address_types: Vec<String>,
-    /// Where frontends listen; empty for all addresses of both families.
+    /// Where frontends listen that name no address; empty for all addresses of both families, or for the first of those
+    /// with a name.
     pub bind: Vec<IpAddr>,
+    /// Addresses that a Service can pick by their name.
+    pub named: Vec<(String, Vec<IpAddr>)>,
+    /// Who may pick which of these: namespace and name, `*` for all; empty for everybody.
+    pub bind_allow: Vec<(String, String)>,
+    /// Who may open which ports: by namespace, `*` for all; empty for everybody.
+    pub ports: Vec<(String, RangeInclusive<u16>)>,
     /// Ports that no Service gets.
     pub reserved: BTreeSet<u16>,
     /// The health check.
@@ -148,6 +159,9 @@ impl Default for Policy {
             balance: Balance::default(),
             address_types: vec!["InternalIP".to_owned(), "ExternalIP".to_owned()],
             bind: Vec::new(),
+            named: Vec::new(),
+            bind_allow: Vec::new(),
+            ports: Vec::new(),
             // SSH, by which somebody comes to look after the balancer.
             reserved: BTreeSet::from([22]),
             check: Check {
@@ -163,5 +177,28 @@ impl Default for Policy {
             max_removal: MaxRemoval(50),
             last_resort: LastResort::default(),
         }
+    }
+}
+
+impl Policy {
+    /// Returns true if Services of a namespace may open a port.
+    pub fn may_open(&self, namespace: &str, port: u16) -> bool {
+        let grants = |(whose, ports): &(String, RangeInclusive<u16>)| {
+            (whose == "*" || whose == namespace) && ports.contains(&port)
+        };
+        self.ports.is_empty() || self.ports.iter().any(grants)
+    }
+
+    /// Returns true if Services of a namespace may listen on the addresses with this name.
+    pub fn may_bind(&self, namespace: &str, name: &str) -> bool {
+        let grants = |(whose, what): &(String, String)| {
+            (whose == "*" || whose == namespace) && (what == "*" || what == name)
+        };
+        self.bind_allow.is_empty() || self.bind_allow.iter().any(grants)
+    }
+
+    /// Returns every address that somebody may listen on.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.bind.iter().chain(self.named.iter().flat_map(|(_, addresses)| addresses)).copied()
     }
 }

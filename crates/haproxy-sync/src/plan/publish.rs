@@ -51,12 +51,16 @@ pub(crate) fn is_ours(service: &ServiceFacts, policy: &Policy) -> Result<(), Ref
         }
         _ => {}
     }
-    if policy.publish == Publish::Annotated && asked.is_none() && service.class.is_none() {
-        return Err(Refusal::meant(
+    let ours_by_name = asked.is_some() || service.class.is_some();
+    match policy.publish {
+        Publish::Annotated if !ours_by_name => Err(Refusal::meant(
             "it has no nodegate.io/haproxy-publish: true, which --publish=annotated asks for",
-        ));
+        )),
+        Publish::LoadBalancers if !ours_by_name && !service.load_balancer => Err(Refusal::meant(
+            "it is of type NodePort and has no nodegate.io/haproxy-publish: true (--publish)",
+        )),
+        Publish::All | Publish::Annotated | Publish::LoadBalancers => Ok(()),
     }
-    Ok(())
 }
 
 fn flag(service: &ServiceFacts, name: &str) -> Result<Option<bool>, Refusal> {
@@ -120,8 +124,25 @@ mod tests {
             assert_eq!(is_ours(&service(&[], class), policy).is_ok(), published, "{class:?}");
         }
         // A Service of type NodePort can't have one.
-        let node_port = ServiceFacts { load_balancer: false, ..service(&[], None) };
+        let node_port = ServiceFacts { load_balancer: false, ..service(&[("publish", "true")], None) };
         assert_eq!(is_ours(&node_port, &ours), Ok(()));
+    }
+
+    #[test]
+    fn a_service_of_type_node_port_has_to_ask() {
+        for (publish, plain, asks) in [
+            (Publish::LoadBalancers, false, true),
+            (Publish::All, true, true),
+            (Publish::Annotated, false, true),
+        ] {
+            let policy = Policy { publish, ..Policy::default() };
+            let published = |annotations: &[(&str, &str)]| {
+                let node_port = ServiceFacts { load_balancer: false, ..service(annotations, None) };
+                is_ours(&node_port, &policy).is_ok()
+            };
+            assert_eq!((published(&[]), published(&[("publish", "true")])), (plain, asks), "{publish}");
+        }
+        assert_eq!(Policy::default().publish, Publish::LoadBalancers);
     }
 
     #[test]

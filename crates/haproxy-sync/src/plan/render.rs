@@ -140,7 +140,8 @@ fn data(desired: &Desired, check: &Check, state_file: Option<&str>) -> Value {
     context! {
         nodes => nodes(desired), frontends => frontends, last_resort => last_resort,
         check => Value::from(Serde(check)), state_file => state_file, nodes_backend => desired.names.nodes(),
-        prefix => desired.names.prefix(),
+        prefix => desired.names.prefix(), passing => desired.passing().map(|check| Value::from(Serde(check))),
+        passing_backend => desired.names.passing(),
     }
 }
 

@@ -4,10 +4,11 @@
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::names::{DEFAULT_PREFIX, is_dns_name, is_prefix};
 use crate::plan::policy::{LastResort, LocalCheck, MaxRemoval, Policy, Publish};
+use crate::run::exposure::{Bind, BindGrant, PortGrant};
 use clap::Parser;
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +27,7 @@ const MAX_NAMESPACES: usize = 32;
     about = "Keeps HAProxy in step with a cluster's Nodes and NodePort/LoadBalancer Services",
     long_about = "nodegate-haproxy runs beside HAProxy, outside or inside the cluster. It watches Nodes and the Services of type \
 NodePort and LoadBalancer, and nothing else.\n\n\
-Each TCP port of such a Service becomes a frontend on the Service's port and a backend with one server per node. A node \
+Each TCP port of a Service of type LoadBalancer, or of type NodePort that asks for it, becomes a frontend on the Service's port and a backend with one server per node. A node \
 that is cordoned, uncordoned, NotReady or weighted anew is moved at once through HAProxy's socket, without a reload. \
 When the structure changes, a file beside your own configuration is written: it is checked with haproxy -c, put in place \
 in one step and loaded; if \
@@ -37,10 +38,12 @@ ANNOTATIONS OF A SERVICE (one value for all ports, or PORT=VALUE,… by the port
   nodegate.io/haproxy-mode          tcp or http
   nodegate.io/haproxy-balance       roundrobin, leastconn, first, random, source or uri
   nodegate.io/haproxy-send-proxy    v1, v2 or off
-  nodegate.io/haproxy-publish       true: published, where --publish=annotated asks for it; false: not published
+  nodegate.io/haproxy-publish       true: published, also if of type NodePort; false: not published
+  nodegate.io/haproxy-bind          the name of the --bind address that it listens on, one for all of its ports
   nodegate.io/haproxy-ignore        true: not published
   nodegate.io/haproxy-nodes         a label selector: only these nodes serve it
-  Two Services that want one port: the older one has it, the other is named in the log and in the metrics.
+  Two Services that want one port of one address: the older one has it, the other is named in the log and in the metrics.
+  The port of a Service that is gone stays reserved for its namespace for 5 min.
 
 ANNOTATION OF A NODE
   nodegate.io/haproxy-weight        its share of the traffic, 0 to 256; 100 if there is none
@@ -145,10 +148,18 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
     pub(crate) node_selector: Option<String>,
 
-    /// Which Services are published. all: every one that has ports on nodes; annotated: those with
+    /// Which Services are published. load-balancers: those of that type, and those of type NodePort with
+    /// nodegate.io/haproxy-publish: true; all: every one that has ports on nodes; annotated: those with
     /// nodegate.io/haproxy-publish: true, or with our --load-balancer-class
-    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH", value_name = "all|annotated", default_value_t)]
-    #[arg(value_parser = choice(&[("all", Publish::All), ("annotated", Publish::Annotated)]))]
+    #[arg(
+        long,
+        env = "NODEGATE_HAPROXY_PUBLISH",
+        value_name = "load-balancers|all|annotated",
+        default_value_t
+    )]
+    #[arg(value_parser = choice(&[
+        ("load-balancers", Publish::LoadBalancers), ("all", Publish::All), ("annotated", Publish::Annotated),
+    ]))]
     pub(crate) publish: Publish,
 
     /// The loadBalancerClass that is ours: of the Services that can have one only those with it are published. Without
@@ -166,10 +177,21 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
     pub(crate) namespaces: Option<List<String>>,
 
-    /// Where frontends listen: addresses, or nothing for all of both families
-    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "IPS")]
-    #[arg(value_parser = List::<IpAddr>::of("IP addresses, e.g. 10.0.0.5,fd00::5"))]
-    pub(crate) bind: Option<List<IpAddr>>,
+    /// Where frontends listen: addresses, or nothing for all of both families. An address with a name (web=10.0.0.100) is
+    /// for Services with the annotation nodegate.io/haproxy-bind: web; if all have names, the first is for those without it
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "[NAME=]IPS")]
+    #[arg(value_parser = List::<Bind>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
+    pub(crate) bind: Option<List<Bind>>,
+
+    /// Which namespaces may use which named addresses of --bind; * stands for all. Without this setting: all may use all
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND_ALLOW", value_name = "NAMESPACE=NAME,…")]
+    #[arg(value_parser = List::<BindGrant>::of("namespaces with names of addresses, e.g. shop=web,*=db"))]
+    pub(crate) bind_allow: Option<List<BindGrant>>,
+
+    /// Which namespaces may open which ports; * stands for all. Without this setting: all may open all
+    #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
+    #[arg(value_parser = List::<PortGrant>::of("namespaces with ports, e.g. shop=443,shop=8000-8099,*=30000-32767"))]
+    pub(crate) ports: Option<List<PortGrant>>,
 
     /// Ports that no Service gets, besides those that the template binds
     #[arg(long, env = "NODEGATE_HAPROXY_RESERVED_PORTS", value_name = "LIST")]

@@ -2,19 +2,22 @@
 
 use crate::apply::config_file::ConfigFile;
 use crate::plan::facts::{Facts, NodeFacts, NodeState, ServiceFacts};
+use crate::plan::holds::{Hold, Holds};
 use crate::plan::names;
 use crate::run::metrics::Metrics;
 use crate::run::shared::Setup;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// How its name in the state directory ends.
+pub(crate) const FILE: &str = "cluster.json";
 
 /// The file, which is written when there is news.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    file: Option<ConfigFile>,
+    file: ConfigFile,
     settings: String,
     /// What it holds, as far as is known.
     written: Option<Vec<u8>>,
@@ -30,6 +33,7 @@ struct Known {
     settings: String,
     nodes: Vec<KnownNode>,
     services: Vec<ServiceFacts>,
+    ports: Vec<Hold>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,17 +44,10 @@ struct KnownNode {
     addresses: Vec<(String, IpAddr)>,
 }
 
-/// Returns the name of the file that belongs to one of server states.
-pub(crate) fn beside(state_file: &Path) -> PathBuf {
-    let mut name = state_file.as_os_str().to_owned();
-    name.push(".cluster.json");
-    PathBuf::from(name)
-}
-
 impl Memory {
-    /// Knows which file; nothing is kept where no server states are.
+    /// Knows which file.
     pub(crate) fn new(setup: &Setup) -> Self {
-        let file = setup.tools.state_file.as_deref().map(|path| ConfigFile::new(beside(path)));
+        let file = ConfigFile::new(setup.tools.notes.path(FILE));
         let scope = &setup.scope;
         let settings = format!(
             "{:?}",
@@ -66,10 +63,10 @@ impl Memory {
 
     /// Returns what an earlier run accepted; nothing if its settings chose other Nodes or Services, or if the file can't
     /// be read.
-    pub(crate) fn load(&mut self) -> Facts {
-        let Some(file) = &self.file else { return Facts::default() };
+    pub(crate) fn load(&mut self) -> (Facts, Holds) {
+        let file = &self.file;
         let known: Known = match file.read() {
-            Ok(None) => return Facts::default(),
+            Ok(None) => return Default::default(),
             Ok(Some(bytes)) => match serde_json::from_slice(&bytes) {
                 Ok(known) => {
                     self.written = Some(bytes);
@@ -83,15 +80,15 @@ impl Memory {
             tracing::info!(
                 "the settings choose other Nodes or Services than before; --max-removal starts anew"
             );
-            return Facts::default();
+            return (Facts::default(), Holds::new(known.ports));
         }
         known.into_facts()
     }
 
     /// Writes what has been accepted, if that is news; returns true if it is kept. A failure is reported once and counted,
     /// and keeps nothing else from being done.
-    pub(crate) async fn save(&mut self, accepted: &Facts, metrics: &Metrics) -> bool {
-        let error = self.write(accepted).await.err();
+    pub(crate) async fn save(&mut self, accepted: &Facts, holds: &Holds, metrics: &Metrics) -> bool {
+        let error = self.write(accepted, holds).await.err();
         if let Some(error) = &error {
             metrics.failed("state-file");
             if self.error.as_ref() != Some(error) {
@@ -102,26 +99,25 @@ impl Memory {
         self.error.is_none()
     }
 
-    async fn write(&mut self, accepted: &Facts) -> Result<(), String> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let known = Known::of(accepted, self.settings.clone());
+    async fn write(&mut self, accepted: &Facts, holds: &Holds) -> Result<(), String> {
+        let known = Known::of(accepted, holds, self.settings.clone());
         let bytes = serde_json::to_vec(&known).map_err(|error| error.to_string())?;
         if self.written.as_ref() != Some(&bytes) {
-            file.replace(bytes.clone()).await.map_err(|error| error.to_string())?;
+            self.file.replace(bytes.clone()).await.map_err(|error| error.to_string())?;
             self.written = Some(bytes);
         }
         Ok(())
     }
 }
 
-fn unread(file: &ConfigFile, error: &dyn std::fmt::Display) -> Facts {
+fn unread(file: &ConfigFile, error: &dyn std::fmt::Display) -> (Facts, Holds) {
     let file = file.path().display();
     tracing::warn!(%file, %error, "can't read what was known of the cluster; --max-removal starts anew");
-    Facts::default()
+    Default::default()
 }
 
 impl Known {
-    fn of(facts: &Facts, settings: String) -> Self {
+    fn of(facts: &Facts, holds: &Holds, settings: String) -> Self {
         let node = |node: &Arc<NodeFacts>| KnownNode {
             name: node.name.clone(),
             weight: node.weight.clone(),
@@ -129,10 +125,10 @@ impl Known {
             addresses: node.addresses.clone(),
         };
         let services = facts.services.values().map(|service| ServiceFacts::clone(service)).collect();
-        Self { settings, nodes: facts.nodes.values().map(node).collect(), services }
+        Self { settings, nodes: facts.nodes.values().map(node).collect(), services, ports: holds.all() }
     }
 
-    fn into_facts(self) -> Facts {
+    fn into_facts(self) -> (Facts, Holds) {
         let node = |KnownNode { name, weight, labels, addresses }| {
             // Whether it may get traffic now HAProxy's own checks know.
             let (state, labels) = (NodeState::Ready, Arc::new(labels));
@@ -141,10 +137,12 @@ impl Known {
         };
         let service =
             |service: ServiceFacts| ((service.namespace.clone(), service.name.clone()), Arc::new(service));
-        Facts {
+        let facts = Facts {
             nodes: self.nodes.into_iter().map(node).collect(),
             services: self.services.into_iter().map(service).collect(),
-        }
+            ..Facts::default()
+        };
+        (facts, Holds::new(self.ports))
     }
 }
 
@@ -152,9 +150,11 @@ impl Known {
 mod tests {
     use super::*;
     use crate::plan::facts::{Family, PortFacts};
+    use crate::plan::policy::{Policy, Publish};
+    use std::path::Path;
 
     fn memory(path: &Path, settings: &str) -> Memory {
-        let file = Some(ConfigFile::new(path.to_owned()));
+        let file = ConfigFile::new(path.to_owned());
         Memory { file, settings: settings.to_owned(), written: None, error: None }
     }
 
@@ -178,6 +178,7 @@ mod tests {
         Facts {
             nodes: BTreeMap::from([("a".to_owned(), Arc::new(node))]),
             services: BTreeMap::from([(("shop".to_owned(), "web".to_owned()), Arc::new(service))]),
+            ..Facts::default()
         }
     }
 
@@ -185,13 +186,20 @@ mod tests {
     async fn the_next_run_knows_everything_but_states() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("known");
-        assert_eq!(memory(&path, "s").load(), Facts::default());
-        memory(&path, "s").write(&facts()).await.unwrap();
+        assert_eq!(memory(&path, "s").load(), Default::default());
+        let mut holds = Holds::default();
+        holds.learn(
+            &crate::plan::planner::plan(&facts(), &Policy { publish: Publish::All, ..Policy::default() }),
+            &facts(),
+            1,
+        );
+        assert_eq!(holds.all().len(), 1);
+        memory(&path, "s").write(&facts(), &holds).await.unwrap();
         let mut expected = facts();
         let node = NodeFacts { state: NodeState::Ready, reason: None, ..(*expected.nodes["a"]).clone() };
         expected.nodes.insert("a".to_owned(), Arc::new(node));
-        assert_eq!(memory(&path, "s").load(), expected);
-        assert_eq!(memory(&path, "other").load(), Facts::default());
+        assert_eq!(memory(&path, "s").load(), (expected, holds.clone()));
+        assert_eq!(memory(&path, "other").load(), (Facts::default(), holds));
     }
 
     #[tokio::test]
@@ -199,13 +207,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("known");
         let mut memory = memory(&path, "s");
-        memory.write(&facts()).await.unwrap();
+        memory.write(&facts(), &Holds::default()).await.unwrap();
         std::fs::remove_file(&path).unwrap();
         let mut drained = facts();
         drained.nodes.values_mut().for_each(|node| Arc::make_mut(node).state = NodeState::Ready);
-        memory.write(&drained).await.unwrap();
+        memory.write(&drained, &Holds::default()).await.unwrap();
         assert!(!path.exists());
-        memory.write(&Facts::default()).await.unwrap();
+        memory.write(&Facts::default(), &Holds::default()).await.unwrap();
         assert!(path.exists());
     }
 
@@ -215,7 +223,7 @@ mod tests {
         let path = directory.path().join("known");
         for text in ["", "[]", "{\"nodes\":[{\"name\":1}]}", "\u{0}"] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(memory(&path, "").load(), Facts::default(), "{text}");
+            assert_eq!(memory(&path, "").load(), Default::default(), "{text}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The program: arguments, wiring and signals.
 
 mod args;
+mod exposure;
 pub mod health;
 pub mod http;
 mod memory;
@@ -111,9 +112,9 @@ async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let _writer = match work {
         Work::Show(_) => None,
         Work::Once | Work::Run { .. } => {
-            let states = setup.tools.state_file.iter();
+            let known = setup.tools.notes.path(memory::FILE);
             let others: Vec<ConfigFile> =
-                states.flat_map(|path| [path.clone(), memory::beside(path)]).map(ConfigFile::new).collect();
+                setup.tools.state_file.iter().cloned().chain([known]).map(ConfigFile::new).collect();
             Some(Writer::of(&setup.tools.file, &setup.tools.notes, &others)?)
         }
     };

@@ -6,6 +6,7 @@ use crate::plan::desired::{Desired, Problem, Unpublished};
 use crate::plan::explain;
 use crate::plan::facts::Facts;
 use crate::plan::guard::{Guard, Held};
+use crate::plan::holds::Holds;
 use crate::plan::planner::plan;
 use crate::plan::render::render;
 use crate::run::memory::Memory;
@@ -13,6 +14,7 @@ use crate::run::metrics::Metrics;
 use crate::run::report::{Reported, tell_applied};
 use crate::run::shared::Setup;
 use crate::run::states::{new_mover, save};
+use crate::run::tasks::seconds;
 use crate::watch;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
@@ -41,7 +43,7 @@ pub enum RunError {
 }
 
 /// The plan for what there is now, and what has vanished and is kept.
-async fn plan_once(setup: &Setup, memory: &mut Memory) -> Result<(Desired, Facts), RunError> {
+async fn plan_once(setup: &Setup, memory: &mut Memory) -> Result<(Desired, Facts, Holds), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
     let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
@@ -54,9 +56,14 @@ async fn plan_once(setup: &Setup, memory: &mut Memory) -> Result<(Desired, Facts
         () = watching => return Err(RunError::NoFacts),
     };
     let policy = &setup.tools.policy;
-    let (facts, held) = Guard::new(policy, memory.load()).accept(&facts, &|_| false);
+    let (known, mut holds) = memory.load();
+    let (mut facts, held) = Guard::new(policy, known).accept(&facts, &|_| false);
     report(&[], &held);
-    Ok((plan(&facts, policy), facts))
+    holds.expire(seconds());
+    facts.held_ports = holds.reserved(&facts);
+    let desired = plan(&facts, policy);
+    holds.learn(&desired, &facts, seconds());
+    Ok((desired, facts, holds))
 }
 
 fn report(problems: &[Problem], held: &Held) {
@@ -70,7 +77,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
         return Ok(());
     }
     let mut memory = Memory::new(setup);
-    let (desired, facts) = plan_once(setup, &mut memory).await?;
+    let (desired, facts, holds) = plan_once(setup, &mut memory).await?;
     report(&desired.problems, &Held::default());
     let tools = &setup.tools;
     let (mut mover, metrics) = (new_mover(tools), Metrics::default());
@@ -79,7 +86,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     let mut applier = Applier::new(tools.clone());
     let applied = applier.apply(&desired, Reload::IF_NEEDED).await?;
     report(applier.problems(), &Held::default());
-    memory.save(&facts, &metrics).await;
+    memory.save(&facts, &holds, &metrics).await;
     tell_applied(applied, Some(desired.frontends.len()));
     if let Some(layout) = applier.layout() {
         mover.round(&desired, layout).await?;
@@ -95,7 +102,7 @@ struct Wanted {
 }
 
 async fn wanted(setup: &Setup) -> Result<Wanted, RunError> {
-    let (mut desired, _) = plan_once(setup, &mut Memory::new(setup)).await?;
+    let (mut desired, ..) = plan_once(setup, &mut Memory::new(setup)).await?;
     let tools = &setup.tools;
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
@@ -123,7 +130,7 @@ pub async fn diff(setup: &Setup) -> Result<String, RunError> {
 
 /// Who is published where, who is not and why, and the nodes.
 pub async fn explain(setup: &Setup) -> Result<String, RunError> {
-    let (mut desired, facts) = plan_once(setup, &mut Memory::new(setup)).await?;
+    let (mut desired, facts, _) = plan_once(setup, &mut Memory::new(setup)).await?;
     let tools = &setup.tools;
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();

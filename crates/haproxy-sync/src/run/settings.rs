@@ -9,11 +9,12 @@ use crate::haproxy::socket::Runtime;
 use crate::plan::names::Names;
 use crate::plan::policy::{Check, Policy};
 use crate::run::args::Args;
+use crate::run::exposure::{BindGrant, by_name};
 use crate::run::pause::Pause;
 use crate::run::shared::Setup;
 use crate::watch::Scope;
 use nodegate_readiness::Policy as Rules;
-use nodegate_settings::Mistakes;
+use nodegate_settings::{List, Mistakes};
 use socket2::{Domain, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,15 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
     if args.master_socket.is_some() && args.reload_command.is_some() {
         wrong.line("--master-socket and --reload-command: only one of them can do the reload");
     }
+    let (bind, named) = match &args.bind {
+        Some(List(binds)) if !binds.is_empty() => by_name(binds),
+        _ => (everywhere(), Vec::new()),
+    };
+    for BindGrant(_, name) in args.bind_allow.iter().flat_map(|list| &list.0) {
+        if name != "*" && !named.iter().any(|(known, _)| known == name) {
+            wrong.line(format!("--bind-allow: no address of --bind has the name {name}"));
+        }
+    }
     let tools = Tools {
         reloader: reloader(&args),
         runtime: runtime(&args),
@@ -65,7 +75,10 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
             mode: args.mode,
             balance: args.balance,
             address_types: args.address_types.0,
-            bind: args.bind.map_or_else(everywhere, |ips| ips.0),
+            bind,
+            named,
+            bind_allow: args.bind_allow.unwrap_or_default().0.into_iter().map(|b| (b.0, b.1)).collect(),
+            ports: args.ports.unwrap_or_default().0.into_iter().map(|p| (p.0, p.1)).collect(),
             reserved: args.reserved_ports.0.into_iter().collect(),
             check: Check {
                 port: args.check_port,

@@ -76,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         applier: Applier::new(shared.setup.tools.clone()),
         shared,
         retry: Retry::default(),
-        pace: Pace::default(),
+        pace: Pace::of_all(),
         force: false,
         last: None,
         left_out: Reported::default(),
@@ -102,7 +102,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 impl StructureTask {
     fn wakes(&self) -> Instant {
-        self.retry.at.unwrap_or_else(|| Instant::now() + self.tidy)
+        let soonest = self.retry.at.into_iter().chain(self.applier.next_try()).min();
+        soonest.unwrap_or_else(|| Instant::now() + self.tidy)
     }
 
     async fn tidy(&mut self) {
@@ -124,13 +125,17 @@ impl StructureTask {
             Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
             Err(error) => {
-                // It may have left a process behind all the same, or have paused the listeners of the old one.
                 if matches!(error, ApplyError::Reload(_)) {
-                    self.pace.reloaded(Instant::now());
+                    self.pace.failed(Instant::now());
                 }
                 metrics.failed(error.kind());
                 self.retry.failed(error.to_string());
             }
+        }
+        if let Some(until) = self.applier.waits_until() {
+            metrics.pending(true);
+            let at = self.pace.opens().map_or(until, |opens| opens.max(until));
+            self.retry.at = self.retry.at.into_iter().chain([at]).min();
         }
         self.left_out.report(self.applier.problems(), &Held::default());
     }
@@ -142,7 +147,7 @@ impl StructureTask {
             Applied::Dynamic => self.tidy = FIRST_RETRY,
             _ => {}
         }
-        let busy = self.applier.problems().iter().any(|problem| problem.kind == "busy");
+        let busy = self.applier.problems().iter().any(|problem| matches!(problem.kind, "busy" | "absent"));
         self.retry.succeeded(applied, busy);
         let Shared { metrics, health, layout, .. } = self.shared.as_ref();
         metrics.applied(applied);

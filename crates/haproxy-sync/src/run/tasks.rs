@@ -17,7 +17,7 @@ use crate::watch::life::Life;
 use crate::watch::observed::Observed;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::sync::{Notify, mpsc};
@@ -67,7 +67,8 @@ async fn plan_each_change(
 ) {
     let policy = &shared.setup.tools.policy;
     let mut memory = Memory::new(&shared.setup);
-    let mut guard = Guard::new(policy, memory.load());
+    let (known, mut holds) = memory.load();
+    let mut guard = Guard::new(policy, known);
     let mut unsaved = false;
     let mut reported = Reported::default();
     let mut outage = Outage::default();
@@ -81,9 +82,11 @@ async fn plan_each_change(
                 outage.look(&life);
                 pause.look(&shared.setup.pause, &shared.metrics);
                 if unsaved {
-                    unsaved = !memory.save(guard.accepted(), &shared.metrics).await;
+                    unsaved = !memory.save(guard.accepted(), &holds, &shared.metrics).await;
                 }
-                continue;
+                if !holds.expire(seconds()) {
+                    continue;
+                }
             }
         }
         let now = observed.borrow_and_update().clone();
@@ -91,16 +94,25 @@ async fn plan_each_change(
             continue;
         }
         unsaved = true;
-        let (facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
+        let (mut facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
         // That is no news for anybody.
         observer.send_if_modified(|observed| {
             observed.keep_deleted(|key| guard.holds(key));
             false
         });
+        holds.expire(seconds());
+        facts.held_ports = holds.reserved(&facts);
         let desired = plan(&facts, policy);
+        holds.learn(&desired, &facts, seconds());
         reported.report(&desired.problems, &held);
         node_log.tell(&desired, &facts);
         shared.metrics.planned(&desired, &facts, &held);
         shared.desired.send_replace(Some(Arc::new(desired)));
     }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds() -> i64 {
+    let since = nodegate_clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

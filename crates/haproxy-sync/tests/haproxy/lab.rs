@@ -37,6 +37,8 @@ pub(crate) struct Lab {
     pub(crate) program: Option<Child>,
     pub(crate) haproxy: Option<Child>,
     pub(crate) arguments: Vec<String>,
+    /// The words before HAProxy's own that start it.
+    pub(crate) haproxy_by: Vec<String>,
 }
 
 impl Lab {
@@ -69,6 +71,7 @@ impl Lab {
             program: None,
             haproxy: None,
             arguments: Vec::new(),
+            haproxy_by: Vec::new(),
         };
         for index in 0..nodes {
             lab.add_node(index);
@@ -113,7 +116,15 @@ impl Lab {
 
     pub(crate) async fn start_haproxy(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
-        let mut command = Command::from(system("haproxy"));
+        let haproxy = system("haproxy");
+        let mut command = match self.haproxy_by.split_first() {
+            Some((by, words)) => {
+                let mut command = Command::new(by);
+                command.args(words).arg(haproxy.get_program());
+                command
+            }
+            None => Command::from(haproxy),
+        };
         command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
         command.args(self.after.iter().flat_map(|file| [Path::new("-f"), file]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
@@ -365,7 +376,7 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": name, "namespace": "default", "annotations": annotations},
         "spec": {
-            "type": "NodePort", "selector": {"app": name},
+            "type": "LoadBalancer", "selector": {"app": name},
             "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
         },
     })

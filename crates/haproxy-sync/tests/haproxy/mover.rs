@@ -99,6 +99,7 @@ fn desired(node: Option<(NodeState, u16)>) -> Desired {
     let service = ServiceFacts {
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
+        load_balancer: true,
         families: vec![Family::V4],
         ports: vec![port],
         ..ServiceFacts::default()

@@ -6,10 +6,14 @@ use nodegate_haproxy_sync::haproxy::state_file::{Known, Servers, compose};
 use nodegate_haproxy_sync::haproxy::validate::validate;
 use nodegate_haproxy_sync::plan::annotation::{Mode, SendProxy};
 use nodegate_haproxy_sync::plan::desired::{Desired, Distance, ServerState};
-use nodegate_haproxy_sync::plan::facts::{Facts, Family, NodeFacts, NodeState, PortFacts, ServiceFacts};
+use nodegate_haproxy_sync::plan::facts::{
+    Facts, Family, HeldPort, NodeFacts, NodeState, PortFacts, ServiceFacts,
+};
+use nodegate_haproxy_sync::plan::holds::{HOLD, Hold, Holds};
 use nodegate_haproxy_sync::plan::planner::plan;
-use nodegate_haproxy_sync::plan::policy::{MaxRemoval, Policy};
+use nodegate_haproxy_sync::plan::policy::{MaxRemoval, Policy, Publish};
 use nodegate_haproxy_sync::plan::render::{DEFAULT_HEAD, Template, render};
+use nodegate_haproxy_sync::plan::stand_in::keeping;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -82,6 +86,7 @@ fn service() -> impl Strategy<Value = ServiceFacts> {
         Just("ignore"),
         Just("publish"),
         Just("nodes"),
+        Just("bind"),
         Just("ranges"),
     ];
     let families = prop_oneof![
@@ -122,7 +127,22 @@ prop_compose! {
         Facts {
             nodes: nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect(),
             services: services.into_iter().map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s))).collect(),
+            ..Facts::default()
         }
+    }
+}
+
+prop_compose! {
+    /// A few tenants who want the same few ports.
+    fn tenants()(
+        wants in proptest::collection::btree_map(("[abc]", "[xy]"), (1_u16..4, 0_i64..5), 0..5),
+    ) -> Facts {
+        let service = |((namespace, name), (port, created)): ((String, String), (u16, i64))| {
+            let port = PortFacts { name: None, port, node_port: 30_000, protocol: "TCP".to_owned() };
+            let key = (namespace.clone(), name.clone());
+            (key, Arc::new(ServiceFacts { namespace, name, created, ports: vec![port], ..ServiceFacts::default() }))
+        };
+        Facts { services: wants.into_iter().map(service).collect(), ..Facts::default() }
     }
 }
 
@@ -154,6 +174,121 @@ proptest! {
         prop_assert_eq!(names.len(), 2 * desired.frontends.len() + 1);
         prop_assert!(desired.frontends.iter().all(|f| f.servers.is_sorted_by(|a, b| a.name < b.name)));
         prop_assert!(desired.nodes.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn nobody_gets_a_socket_that_is_anothers_or_that_it_may_not_have(
+        facts in facts(), owner in word(), port in 1_u16..100, high in 40_u16..90,
+    ) {
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
+        let policy = Policy {
+            publish: Publish::All,
+            bind: vec![ip(1)],
+            named: vec![("http".to_owned(), vec![ip(2), ip(3)]), ("uri".to_owned(), vec![ip(4)])],
+            bind_allow: vec![("*".to_owned(), "uri".to_owned()), ("a".to_owned(), "http".to_owned())],
+            ports: vec![("*".to_owned(), 1..=high), ("a".to_owned(), 1..=100)],
+            ..Policy::default()
+        };
+        let held = HeldPort { port, addresses: vec![ip(1)], namespace: owner.clone(), service: "gone".to_owned() };
+        let desired = plan(&Facts { held_ports: vec![held], ..facts }, &policy);
+        let mut sockets = BTreeSet::new();
+        for frontend in &desired.frontends {
+            for address in &frontend.addresses {
+                prop_assert!(sockets.insert((*address, frontend.port)), "{} twice", frontend.port);
+                prop_assert!(policy.addresses().any(|known| known == *address));
+                let anothers = (*address, frontend.port) == (ip(1), port) && frontend.namespace != owner;
+                prop_assert!(!anothers, "a held port was given away");
+            }
+            prop_assert!(frontend.port <= high || frontend.namespace == "a");
+            prop_assert!(!frontend.addresses.contains(&ip(2)) || frontend.namespace == "a");
+        }
+    }
+
+    #[test]
+    fn a_port_is_held_for_its_time_and_no_longer(
+        changes in proptest::collection::vec((tenants(), 0_i64..200), 1..12),
+    ) {
+        let policy = Policy { publish: Publish::All, ..Policy::default() };
+        let (mut holds, mut now) = (Holds::default(), 1_000_000);
+        // Which namespace's Service had a port last, and when that was seen to be gone.
+        let mut last: BTreeMap<u16, (HeldPort, Option<i64>)> = BTreeMap::new();
+        for (mut facts, wait) in changes {
+            now += wait;
+            holds.expire(now);
+            facts.held_ports = holds.reserved(&facts);
+            let desired = plan(&facts, &policy);
+            holds.learn(&desired, &facts, now);
+            for (port, (owner, gone)) in &mut last {
+                let there = facts.services.contains_key(&(owner.namespace.clone(), owner.service.clone()));
+                let listens = desired.frontends.iter().any(|frontend| {
+                    (frontend.port, &frontend.namespace, &frontend.service)
+                        == (*port, &owner.namespace, &owner.service)
+                });
+                // A Service that is there and listens elsewhere has given its port away.
+                gone.get_or_insert(match (there, listens) {
+                    (true, true) => continue,
+                    (true, false) => now - HOLD,
+                    (false, _) => now,
+                });
+                let Some(new) = desired.frontends.iter().find(|frontend| frontend.port == *port) else { continue };
+                let free = new.namespace == owner.namespace || gone.is_some_and(|gone| now >= gone + HOLD);
+                prop_assert!(free, "{port} is {owner:?}'s, and {}/{} has it", new.namespace, new.service);
+            }
+            for frontend in &desired.frontends {
+                let (port, addresses) = (frontend.port, frontend.addresses.clone());
+                let (namespace, service) = (frontend.namespace.clone(), frontend.service.clone());
+                last.insert(port, (HeldPort { port, addresses, namespace, service }, None));
+            }
+            let text = serde_json::to_string(&holds.all()).unwrap();
+            prop_assert_eq!(&Holds::new(serde_json::from_str::<Vec<Hold>>(&text).unwrap()), &holds);
+        }
+        holds.learn(&Desired::default(), &Facts::default(), now);
+        holds.expire(now + HOLD);
+        prop_assert_eq!(holds.all(), vec![]);
+    }
+
+    #[test]
+    fn what_has_to_wait_stays_as_it_runs_and_keeps_nothing_else(
+        before in facts(), after in facts(), choice in any::<u64>(),
+    ) {
+        let policy = Policy { publish: Publish::All, ..Policy::default() };
+        // The same Services in another state are the common case.
+        let mut next = before.clone();
+        next.nodes.extend(after.nodes.clone());
+        for (index, (key, service)) in before.services.iter().enumerate() {
+            match choice >> (2 * index) & 3 {
+                0 => drop(next.services.remove(key)),
+                1 => {
+                    let mut other = ServiceFacts::clone(service);
+                    other.annotations.insert("balance".to_owned(), "leastconn".to_owned());
+                    other.ports.iter_mut().for_each(|port| port.node_port += 1);
+                    next.services.insert(key.clone(), Arc::new(other));
+                }
+                _ => {}
+            }
+        }
+        next.services.extend(after.services.clone());
+        let (live, desired) = (plan(&before, &policy), plan(&next, &policy));
+        let none = keeping(&desired, &live, &BTreeSet::new());
+        prop_assert_eq!(&none.frontends, &desired.frontends);
+        let changed = desired.changed(&live);
+        prop_assert_eq!(changed.is_empty(), desired.distance(&live) != Distance::Structure);
+        let waiting: BTreeSet<String> = changed.values().flatten().cloned().collect();
+        let kept = keeping(&desired, &live, &waiting);
+        // All that has to wait stays, so nothing is left that takes a reload.
+        prop_assert!(kept.distance(&live) != Distance::Structure, "{:?}", kept.changed(&live));
+        prop_assert_eq!(&kept.nodes, &desired.nodes);
+        let names = |desired: &Desired| desired.last_resort.iter().map(|b| b.name.clone()).collect::<BTreeSet<_>>();
+        let needed: BTreeSet<String> = kept.frontends.iter().flat_map(|f| f.last_resort.clone()).collect();
+        prop_assert_eq!(names(&kept), needed);
+        // With only some of it, nobody shares a socket either.
+        let some: BTreeSet<String> = waiting.iter().step_by(2).cloned().collect();
+        let kept = keeping(&desired, &live, &some);
+        for (at, one) in kept.frontends.iter().enumerate() {
+            prop_assert!(kept.frontends.iter().skip(at + 1).all(|two| !one.shares_a_socket(two)));
+            prop_assert!(one.servers.iter().all(|server| kept.node(&server.name).is_some()));
+        }
+        prop_assert!(kept.frontends.is_sorted_by(|a, b| a.backend < b.backend));
     }
 
     #[test]
@@ -215,6 +350,7 @@ fn story() -> Facts {
         ServiceFacts {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
+            load_balancer: true,
             ports,
             families,
             annotations: annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
@@ -236,6 +372,7 @@ fn story() -> Facts {
             .into_iter()
             .map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s)))
             .collect::<BTreeMap<_, _>>(),
+        ..Facts::default()
     }
 }
 
@@ -259,11 +396,18 @@ fn the_distance_tells_what_it_takes() {
     let a = facts.nodes.remove("a").unwrap();
     let without = plan(&facts, &Policy::default());
     let set = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
-    assert_eq!(without.distance(&before), Distance::Nodes { added: set(&[]), removed: set(&["a"]) });
-    assert_eq!(before.distance(&without), Distance::Nodes { added: set(&["a"]), removed: set(&[]) });
+    let servers =
+        |added, removed, moved| Distance::Servers { added: set(added), removed: set(removed), moved };
+    assert_eq!(without.distance(&before), servers(&[], &["a"], false));
+    assert_eq!(before.distance(&without), servers(&["a"], &[], false));
     let moved = NodeFacts { addresses: vec![("InternalIP".to_owned(), [9, 9, 9, 9].into())], ..(*a).clone() };
     facts.nodes.insert("a".to_owned(), Arc::new(moved));
-    assert_eq!(plan(&facts, &Policy::default()).distance(&before), Distance::Structure);
+    // Its address of the other family is gone, so a Service has lost a server of a node that stays.
+    assert_eq!(plan(&facts, &Policy::default()).distance(&before), servers(&[], &[], true));
+    let mut ports = story();
+    let web = ports.services.get_mut(&("shop".to_owned(), "web".to_owned())).unwrap();
+    Arc::make_mut(web).ports[0].node_port = 30_999;
+    assert_eq!(plan(&ports, &Policy::default()).distance(&before), servers(&[], &[], true));
     let mut fewer = story();
     fewer.services.remove(&("shop".to_owned(), "web".to_owned()));
     assert_eq!(plan(&fewer, &Policy::default()).distance(&before), Distance::Structure);

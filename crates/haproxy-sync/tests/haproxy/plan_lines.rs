@@ -72,7 +72,7 @@ fn names_a_port(words: &[&str]) -> bool {
 }
 
 fn is_backend(name: &str) -> bool {
-    name == "nodegate_nodes" || is_last_resort(name) || is_of_service(name)
+    name == "nodegate_nodes" || name == "nodegate_passing" || is_last_resort(name) || is_of_service(name)
 }
 
 fn is_last_resort(name: &str) -> bool {

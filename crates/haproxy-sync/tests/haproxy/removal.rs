@@ -39,10 +39,8 @@ pub(crate) async fn addresses_vanish() -> Row {
     }
     lab.until("the addresses are kept", async || held(&lab, "addresses") == Some(3.0)).await;
     // The same after a restart.
-    lab.until("they are in a file", async || {
-        std::fs::read_to_string(lab.state("servers.cluster.json")).is_ok()
-    })
-    .await;
+    lab.until("they are in a file", async || std::fs::read_to_string(lab.state("cluster.json")).is_ok())
+        .await;
     restart(&mut lab, &[]).await;
     lab.until("the addresses are kept again", async || {
         lab.is_ready() && held(&lab, "addresses") == Some(3.0)

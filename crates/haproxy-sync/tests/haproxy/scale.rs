@@ -29,6 +29,7 @@ fn facts(nodes: usize, services: usize) -> Facts {
         let service = ServiceFacts {
             namespace: "default".to_owned(),
             name: name.clone(),
+            load_balancer: true,
             families: vec![Family::V4],
             ports: vec![port],
             ..ServiceFacts::default()

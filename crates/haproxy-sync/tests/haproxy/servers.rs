@@ -51,6 +51,35 @@ pub(crate) async fn serve_status(
     port
 }
 
+/// Requests by the node and by what was asked.
+pub(crate) type Asked = Arc<Mutex<BTreeMap<(IpAddr, String), u64>>>;
+
+/// An HTTP server on all addresses that counts by the address it was reached at and by the path; each answer is 200.
+pub(crate) async fn serve_paths(asked: Asked) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let asked = asked.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                let request = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
+                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+                *asked.lock().unwrap().entry((at, path)).or_insert(0) += 1;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                    .await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
 /// Agents of HAProxy's agent-check, each of which always says the same.
 pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();

@@ -33,7 +33,9 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),
         ("--service-selector", "a\nb", "label selector"),
-        ("--publish", "none", "takes all or annotated"),
+        ("--publish", "none", "takes load-balancers, all or annotated"),
+        ("--bind-allow", "a", "namespaces with names of addresses"),
+        ("--ports", "a=0", "namespaces with ports"),
         ("--load-balancer-class", "a b", "loadBalancerClass"),
         ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];

@@ -1,0 +1,114 @@
+//! Settings of who may listen where: addresses with names, and who may use them and which ports.
+
+use crate::plan::names::is_dns_name;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// An address to listen on, with a name or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bind {
+    name: Option<String>,
+    address: IpAddr,
+}
+
+/// Who may listen on the addresses with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BindGrant(pub(crate) String, pub(crate) String);
+
+/// Who may open which ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortGrant(pub(crate) String, pub(crate) RangeInclusive<u16>);
+
+/// A word that names something; `*` names everything where that is allowed.
+fn name(text: &str) -> Result<String, ()> {
+    if is_dns_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
+}
+
+fn name_or_all(text: &str) -> Result<String, ()> {
+    if text == "*" { Ok(text.to_owned()) } else { name(text) }
+}
+
+impl FromStr for Bind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (named, address) = match text.split_once('=') {
+            Some((named, address)) => (Some(name(named)?), address),
+            None => (None, text),
+        };
+        Ok(Self { name: named, address: address.parse().map_err(|_| ())? })
+    }
+}
+
+impl FromStr for BindGrant {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (namespace, bind) = text.split_once('=').ok_or(())?;
+        Ok(Self(name_or_all(namespace)?, name_or_all(bind)?))
+    }
+}
+
+impl FromStr for PortGrant {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (namespace, ports) = text.split_once('=').ok_or(())?;
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or(());
+        let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
+        let range = port(low)?..=port(high)?;
+        if range.is_empty() { Err(()) } else { Ok(Self(name_or_all(namespace)?, range)) }
+    }
+}
+
+/// Addresses that have a name, by that name.
+pub(crate) type Named = Vec<(String, Vec<IpAddr>)>;
+
+/// Takes apart those without a name and those with one, in their order.
+pub(crate) fn by_name(binds: &[Bind]) -> (Vec<IpAddr>, Named) {
+    let (mut plain, mut named) = (Vec::new(), Named::new());
+    for Bind { name, address } in binds {
+        match (name, named.iter_mut().find(|(known, _)| Some(known) == name.as_ref())) {
+            (_, Some((_, addresses))) => addresses.push(*address),
+            (Some(name), None) => named.push((name.clone(), vec![*address])),
+            (None, None) => plain.push(*address),
+        }
+    }
+    (plain, named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_have_names() {
+        let binds: Vec<Bind> = ["10.0.0.5", "web=10.0.0.100", "fd00::5", "db=10.0.0.101", "web=fd00::100"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        let ips = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+        let named = vec![
+            ("web".to_owned(), ips(&["10.0.0.100", "fd00::100"])),
+            ("db".to_owned(), ips(&["10.0.0.101"])),
+        ];
+        assert_eq!(by_name(&binds), (ips(&["10.0.0.5", "fd00::5"]), named));
+        for bad in ["", "x", "=10.0.0.1", "a b=10.0.0.1", "*=10.0.0.1", "web=", "web=10.0.0.1:80"] {
+            assert!(bad.parse::<Bind>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn grants_name_a_namespace_or_all() {
+        assert_eq!("shop=443".parse(), Ok(PortGrant("shop".to_owned(), 443..=443)));
+        assert_eq!("*=1024-65535".parse(), Ok(PortGrant("*".to_owned(), 1024..=65535)));
+        for bad in ["", "shop", "shop=", "shop=0", "shop=9-8", "shop=1-70000", "a_b=1", "=1"] {
+            assert!(bad.parse::<PortGrant>().is_err(), "{bad}");
+        }
+        assert_eq!("shop=web".parse(), Ok(BindGrant("shop".to_owned(), "web".to_owned())));
+        assert_eq!("*=*".parse(), Ok(BindGrant("*".to_owned(), "*".to_owned())));
+        for bad in ["", "shop", "shop=", "=web", "shop=w b"] {
+            assert!(bad.parse::<BindGrant>().is_err(), "{bad}");
+        }
+    }
+}
