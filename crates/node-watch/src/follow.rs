@@ -30,6 +30,11 @@ const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
 /// The same of a Lease, without which nothing is missing but thrift: these requests come on top of the questions.
 const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
+/// An agent that starts holds its ports back for so long at the most (`--stale-after`, 20 s): it waits for less between two
+/// attempts, or it would open them without an API server that has been back for seconds.
+const STARTING: Duration = Duration::from_secs(20);
+const LONGEST_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
+
 /// An API server that goes on failing may be one of several behind its address: a new connection is tried so often.
 const TRY_ANOTHER_EVERY: Duration = Duration::from_mins(1);
 
@@ -184,6 +189,9 @@ impl<'a, F: Followed> Follower<'a, F> {
             Reason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
             // The API server has just answered the question, and every agent asks at a time of its own.
             Reason::Deaf | Reason::Moved if ended.lasted > LASTING => Duration::ZERO,
+            _ if self.driver.now() < Moment::from_start(STARTING) => {
+                self.backoff.wait().min(around(LONGEST_WAIT_WHILE_STARTING))
+            }
             _ => self.backoff.wait(),
         };
         let alone = self.driver.retry_after(self.stream);
