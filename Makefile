@@ -96,7 +96,7 @@ simulate: ## 100,000 episodes of faults under simulated time, judged by an oracl
 	@cargo build --quiet --locked --profile quick -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/quick/simulate"
 
-told: ## The agent under a real HAProxy, from its first minute to the last connection of a drain (two minutes)
+told: ## The agent under a real HAProxy, from its first minute to the last connection of a drain , and over a rollout (six minutes)
 	@cargo test --quiet --locked --test agent -- --ignored --nocapture told_in_full
 
 mutants: ## Each protection taken out, and what catches it: tests and simulation, as a table (half an hour; MUTANTS="newer-counts …")

@@ -3,7 +3,7 @@
 //! The main thread only answers. Everything that waits for somebody else (the API server, the local checks, timers) is
 //! on the background thread, so that a slow one of them can't delay an answer.
 
-use crate::memory::{self, Opens, Patience, Sources};
+use crate::memory::{self, Opens, Patience, ProberSource, Sources};
 use crate::ports::{PortSettings, Ports};
 use crate::settings::Settings;
 use crate::timer_task;
@@ -78,6 +78,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
     let timer_task = timer_task::run(board.clone(), liveness, timeline, open);
     start_background(background, background_tasks(node_watch, startup, timer_task))?;
 
+    let probers = ProberSource::new(&settings.ports);
     let mut sources = Sources::new(&settings.ports, state_file.clone());
     let patience = Patience { grace: settings.startup_grace, stale_after };
     runtime("server runtime")?.block_on(async {
@@ -92,6 +93,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
         // The Node may be one whose verdict its kubelet decides.
         needed.needed_ready().await;
         sources.take_over(&board, timeline).await;
+        probers.hand_over(board.node_name(), &app).await;
         let ports = open_ports(&board, timeline, settings.ports, &opened)?;
         if let Some(file) = state_file {
             memory::record(file, board.clone(), timeline, flips).map_err(starting("recorder"))?;

@@ -4,10 +4,12 @@
 mod answering;
 mod first_answer;
 mod predecessor;
+mod probers;
 mod recorder;
 mod state_file;
 
 pub(crate) use first_answer::{Opens, Patience};
+pub(crate) use probers::ProberSource;
 pub(crate) use recorder::record;
 pub(crate) use state_file::StateFile;
 

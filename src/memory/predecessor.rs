@@ -5,6 +5,7 @@ use crate::ports::PortSettings;
 use crate::target::Target;
 use nodegate_readiness::Memory;
 use nodegate_readiness::memory::Unusable;
+use nodegate_readiness::probers::NoHandover;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(crate) enum NotTold {
     Refused(Target, u16),
     #[error("http://{0}: {1}")]
     Unusable(Target, Unusable),
+    #[error("http://{0}: {1}")]
+    NoHandover(Target, NoHandover),
 }
 
 /// Where it answers `/status.json`, by this agent's own settings.

@@ -30,6 +30,11 @@ impl Networks {
         self.0.is_empty()
     }
 
+    /// The same as text, part by part; none for everybody.
+    pub(crate) fn parts(&self) -> Vec<String> {
+        self.0.iter().map(IpNet::to_string).collect()
+    }
+
     /// Whether a client of this address is meant; an IPv4 one also as a dual-stack socket shows it.
     pub(crate) fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();

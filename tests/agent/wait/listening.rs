@@ -8,7 +8,7 @@ use nodegate_readiness::{
 use nodegate_server::{
     App, AppParts, Metrics, NoLocalChecks, ProberSettings, ServeOptions, bind, serve, serve_agent_check,
 };
-use nodegate_testbed::http;
+use nodegate_testbed::{NODE, http};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -43,8 +43,7 @@ impl Listening {
         let catalog = Catalog::new(vec![kubelet]);
         let default = [catalog.find(NODE_READY).unwrap()];
         let policy = Policy { stale_after: Duration::from_secs(3), ..Policy::default() };
-        let board =
-            Arc::new(Board::new(Some("worker-1".to_owned()), policy, catalog, &default, Box::new(|_| {})));
+        let board = Arc::new(Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(|_| {})));
         board.set_node(node(false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         let mut app = App::new(AppParts {

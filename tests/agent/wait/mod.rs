@@ -1,6 +1,7 @@
 //! `nodegate wait`: what it says, and how it ends, whoever asks or does not. What takes minutes is told in the core's own
 //! tests, by the same rules under simulated time.
 
+mod handover;
 mod haproxy;
 mod listening;
 

@@ -6,6 +6,7 @@ mod component_heads;
 mod haproxy;
 mod pod_security;
 mod pod_security_rules;
+mod reserve_host_ports;
 mod support;
 
 pub(crate) use component_heads::without_url;

@@ -2,6 +2,9 @@
 
 use crate::agent_args::Args;
 use clap::CommandFactory;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
@@ -92,6 +95,8 @@ pub(crate) fn knows_every_field(object: &Value) {
         "Role" => through::<Role>(object),
         "RoleBinding" => through::<RoleBinding>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
+        "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
+        "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
         // Custom resources: their types are the operator's own.
         _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
             object.clone()

@@ -34,6 +34,9 @@ pub struct DrainStatus {
     /// The settings that this was judged by.
     #[serde(default)]
     pub settings: ToldSettings,
+    /// Whose questions count, by `--balancers`; absent for everybody's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub balancers: Vec<String>,
     /// For how long all questions have been seen: since the agent began to listen, or since more asked than it can remember.
     pub listening_ms: u64,
     /// How many times somebody asked who could not be remembered.

@@ -19,6 +19,8 @@ pub struct Handover {
     pub probers: Vec<ProberRecord>,
     /// For how long it has known all who ask; `None` if it had not listened for long enough to know them.
     pub listened: Option<Duration>,
+    /// Whose questions counted for it; empty for everybody's.
+    pub balancers: Vec<String>,
 }
 
 /// Why nothing is taken over.
@@ -56,6 +58,8 @@ impl Handover {
         #[derive(Deserialize)]
         struct Listened {
             listening_ms: u64,
+            #[serde(default)]
+            balancers: Vec<String>,
         }
         let foreign =
             |error: serde_json::Error| NoHandover::Foreign { line: error.line(), column: error.column() };
@@ -69,17 +73,17 @@ impl Handover {
         if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
             return Err(NoHandover::Impossible(clean(wrong.who())));
         }
-        let Some(Listened { listening_ms }) = drain else { return Ok(None) };
+        let Some(Listened { listening_ms, balancers }) = drain else { return Ok(None) };
         let regular = |prober: &ProberRecord| matches!(prober.standing, Standing::Regular | Standing::Silent);
         // Of older agents nothing is known that would count.
         let known =
             |prober: &ProberRecord| prober.regular_ms.is_some() && prober.longest_interval_ms.is_some();
+        let probers: Vec<_> = probers.into_iter().filter(regular).collect();
+        let all_known = probers.iter().all(known);
+        // In the minutes before that, some may not have shown yet whether they go on asking.
         let listened = Duration::from_millis(listening_ms);
-        Ok(Some(Self {
-            probers: probers.into_iter().filter(|prober| regular(prober) && known(prober)).collect(),
-            // In the minutes before that, some may not have shown yet whether they go on asking.
-            listened: Some(listened).filter(|listened| *listened >= LISTENS_AT_MOST),
-        }))
+        let listened = Some(listened).filter(|listened| all_known && *listened >= LISTENS_AT_MOST);
+        Ok(Some(Self { probers: probers.into_iter().filter(known).collect(), listened, balancers }))
     }
 }
 

@@ -122,7 +122,7 @@ impl App {
     }
 
     /// Takes over the probers of the agent before this one; says how many they are. Called before anything is served.
-    pub fn take_over_probers(&self, handover: Handover) -> usize {
+    pub fn take_over_probers(&self, handover: &Handover) -> usize {
         self.probers.take_over(handover, &self.board, self.now())
     }
 

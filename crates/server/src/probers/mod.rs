@@ -219,7 +219,9 @@ impl Probers {
         let traffic = settings.and_then(|settings| settings.traffic.as_ref());
         let traffic = traffic.map(|traffic| traffic.counted());
         let told = settings.map(|settings| settings.told).unwrap_or_default();
-        DrainStatus::unjudged(now.since(board.turned()), date(now).since(listening), overflows, traffic, told)
+        let (turned, listened) = (now.since(board.turned()), date(now).since(listening));
+        let balancers = settings.map(|settings| settings.balancers.parts()).unwrap_or_default();
+        DrainStatus { balancers, ..DrainStatus::unjudged(turned, listened, overflows, traffic, told) }
     }
 
     /// Whether somebody who goes on asking names this check.

@@ -3,7 +3,7 @@
 use super::names::Name;
 use super::question::understand_shown;
 use super::{Probers, date};
-use nodegate_readiness::probers::{Asked, Handover, ServerState};
+use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};
 
 /// The key of one who has not asked this agent yet; the keys of questions are odd.
@@ -12,25 +12,16 @@ const NOT_YET_ASKED: u64 = 2;
 impl Probers {
     /// Takes over who goes on asking, each with its dates, before anybody is answered; says how many they are. Those that
     /// this agent would not show in the same words are passed over, and so are those that do not count for it.
-    pub(crate) fn take_over(&self, handover: Handover, board: &Board, now: Moment) -> usize {
+    pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
         let now = date(now);
+        let balancers = self.settings.get().map(|settings| settings.balancers.clone()).unwrap_or_default();
         let mut names = self.names();
-        let mut taken = 0;
-        for prober in handover.probers {
-            let settings = self.settings.get();
-            if settings.is_some_and(|settings| !settings.balancers.contains(prober.address)) {
+        let (mut taken, mut lost) = (0, 0);
+        for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
+            let Some((name, asked)) = understand(prober, board, now) else {
+                lost += 1;
                 continue;
-            }
-            let Some(asks) = understand_shown(&prober.question, board) else { continue };
-            let Some(asked) = Asked::taken_over(&prober, now) else { continue };
-            let state = match &prober.haproxy {
-                None => None,
-                Some(haproxy) => match ServerState::named(&haproxy.node, &haproxy.server) {
-                    Some(state) => Some(state),
-                    None => continue,
-                },
             };
-            let name = Name::new(prober.address.to_canonical(), asks, state);
             if names.find(&name).is_some() {
                 continue;
             }
@@ -40,9 +31,21 @@ impl Probers {
             }
         }
         drop(names);
-        if let Some(listened) = handover.listened {
+        // It has known all who count for this agent, unless others counted for it, or one was lost.
+        let knew_all = handover.balancers.is_empty() || handover.balancers == balancers.parts();
+        if let Some(listened) = handover.listened.filter(|_| knew_all && lost == 0) {
             let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
         }
         taken
     }
+}
+
+/// Returns the prober as this agent would have noted it; `None` if it would not have.
+fn understand(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name, Asked)> {
+    let asks = understand_shown(&prober.question, board)?;
+    let state = match &prober.haproxy {
+        Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
+        None => None,
+    };
+    Some((Name::new(prober.address.to_canonical(), asks, state), Asked::taken_over(prober, now)?))
 }

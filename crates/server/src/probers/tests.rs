@@ -2,6 +2,7 @@
 
 use super::*;
 use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
@@ -345,12 +346,10 @@ fn a_successor_takes_over_who_goes_on_asking() {
         let drain = before.probers.drain(&before.board, at(ms));
         let status = nodegate_readiness::status::Status::read(&before.board, "1", at(ms));
         let status = status.with_probers(before.records(ms), drain);
-        nodegate_readiness::probers::Handover::parse(&serde_json::to_vec(&status).unwrap(), "n1")
-            .unwrap()
-            .unwrap()
+        Handover::parse(&serde_json::to_vec(&status).unwrap(), "n1").unwrap().unwrap()
     };
     let after = Desk::new();
-    assert_eq!(after.probers.take_over(handover(400_500), &after.board, at(2)), 4);
+    assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(2)), 4);
     let records = after.records(2);
     let old: Vec<_> =
         before.records(400_500).into_iter().filter(|record| record.address != address(5)).collect();
@@ -370,7 +369,22 @@ fn a_successor_takes_over_who_goes_on_asking() {
     let record = after.records(600).remove(0);
     assert_eq!((record.asked, record.standing, record.in_a_row), (401, Standing::Regular, 1));
     assert!((1000..1100).contains(&record.interval_ms.unwrap()), "{record:?}");
-    assert_eq!(after.probers.take_over(handover(400_500), &after.board, at(700)), 0, "all are there");
+    assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(700)), 0, "all are there");
+    // Its listening is not that of an agent for which others count, or which does not understand one of them.
+    let listened = |balancers: &str, handover: Handover| {
+        let other = Desk::new();
+        let balancers = balancers.parse().unwrap();
+        other.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
+        let taken = other.probers.take_over(&handover, &other.board, at(2));
+        (taken, other.probers.drain(&other.board, at(2)).listening_ms > 400_000)
+    };
+    assert_eq!(listened("10.0.0.1,10.0.0.2", handover(400_500)), (2, true));
+    let of = |balancers: &str| Handover { balancers: vec![balancers.to_owned()], ..handover(400_500) };
+    assert_eq!(listened("", of("10.0.0.1/32")), (4, false));
+    assert_eq!(listened("10.0.0.1", of("10.0.0.1/32")), (1, true));
+    let mut odd = handover(400_500);
+    odd.probers[0].question.push('<');
+    assert_eq!(listened("", odd), (3, false));
 }
 
 #[test]

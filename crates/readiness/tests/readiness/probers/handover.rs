@@ -74,6 +74,7 @@ fn what_can_not_be_is_refused() {
         prober.as_object_mut().unwrap().remove("regular_ms");
     }
     older["drain"] = good["drain"].clone();
-    assert_eq!(parse(&older).unwrap().unwrap().probers, []);
+    let handover = parse(&older).unwrap().unwrap();
+    assert_eq!((handover.probers, handover.listened), (Vec::new(), None));
     assert!(matches!(Handover::parse(b"<html>", "n1"), Err(NoHandover::Foreign { line: 1, .. })));
 }
