@@ -224,3 +224,21 @@ fn the_agents_settings_count() {
     world.pass(100);
     assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
 }
+
+/// A balancer that pauses while the node turns says nothing of when it asks next.
+#[test]
+fn a_pause_before_the_cordon_does_not_count_as_time_to_be_told() {
+    let mut world = alone(2000, 0);
+    world.pass(10 * MINUTE);
+    world.probers[0].next_ms = world.now_ms + 13_000;
+    world.pass(12_000);
+    world.cordon(true);
+    for _ in 0..8 {
+        world.pass(10);
+        world.ask_as(0);
+        is_true(&world);
+    }
+    assert_eq!(world.told(), Some(false));
+    Stranger::Bursts { of: 3, every: 300 }.asks_along(&mut world, 10_000, is_true);
+    assert_eq!(world.told(), Some(true));
+}
