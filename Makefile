@@ -77,6 +77,11 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
 	  cargo test --quiet --locked --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
+.PHONY: real-cluster-test
+real-cluster-test: root ## What only real Kubernetes shows, on a cluster of its own: make real-cluster-test KUBEBIN=<directory> (half an hour; TESTS="isolated kubelet")
+	@: "$${KUBEBIN:?make real-cluster-test KUBEBIN=<directory of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy>}"
+	@KUBEBIN="$(KUBEBIN)" hack/real-cluster-test $(TESTS)
+
 # A HAProxy of another version than the system's, first in the PATH.
 with_haproxy = $(if $(HAPROXY),at="$$(hack/install-haproxy $(HAPROXY))"; PATH="$$at:$$PATH";)
 

@@ -24,10 +24,12 @@ pub mod network;
 pub mod prober;
 pub mod process;
 pub mod programs;
+pub mod real_cluster;
 pub mod rollout;
 pub mod stub;
 pub mod turns;
 pub mod waiting;
+pub mod watching;
 
 // What nearly every story begins with.
 pub use agent::Agent;

@@ -21,6 +21,11 @@ pub fn haproxy_sync() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy-sync")
 }
 
+/// kubectl's plugin.
+pub fn kubectl_nodegate() -> PathBuf {
+    built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
+}
+
 /// What `make demo` runs.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")

@@ -16,13 +16,23 @@ pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
 
 /// The same, and panics with what is told then.
 #[track_caller]
-pub fn until_or<T>(mut attempt: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
+pub fn until_or<T>(attempt: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
+    until_within(DEADLINE, attempt, told)
+}
+
+/// The same, for what takes longer.
+#[track_caller]
+pub fn until_within<T>(
+    deadline: Duration,
+    mut attempt: impl FnMut() -> Option<T>,
+    told: impl FnOnce() -> String,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < DEADLINE, "{}", told());
+        assert!(start.elapsed() < deadline, "{}", told());
         std::thread::sleep(PAUSE);
     }
 }

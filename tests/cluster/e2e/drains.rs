@@ -2,8 +2,8 @@
 
 use super::kubectl::Change;
 use super::lab::Lab;
-use super::watching::{Seen, Watching as _, seen};
 use nodegate_testbed::Agent;
+use nodegate_testbed::watching::{Seen, Watching as _, seen};
 use std::time::Instant;
 
 /// The taints that drain.

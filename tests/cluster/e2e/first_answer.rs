@@ -1,8 +1,8 @@
 //! The first answer ever given is a true one, and there is one even when the API server can't be reached.
 
 use super::lab::Lab;
-use super::watching::{Watching as _, seen};
 use nodegate_testbed::network::proxy::Mode;
+use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
 /// Far away or slow to hand out credentials, an API server may need longer than the default grace; these tests are about

@@ -1,9 +1,9 @@
 //! The API server is lost: what is answered, logged and counted, for each `--on-stale`.
 
 use super::lab::Lab;
-use super::watching::{Watching as _, seen};
 use nodegate_testbed::Agent;
 use nodegate_testbed::network::proxy::Mode;
+use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
 /// Short, so that the tests are.

@@ -25,4 +25,3 @@ mod real;
 mod releases;
 mod status;
 mod undo;
-mod watching;

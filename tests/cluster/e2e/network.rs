@@ -3,8 +3,8 @@
 use super::freshness::{IN_TIME, STALE_AFTER};
 use super::lab::Lab;
 use super::probes::watches;
-use super::watching::{Watching as _, seen};
 use nodegate_testbed::network::proxy::Mode;
+use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::Instant;
 
 #[test]

@@ -1,8 +1,8 @@
 //! No probe costs an API request, and an agent holds few connections.
 
 use super::lab::Lab;
-use super::watching::{Watching as _, seen};
 use nodegate_testbed::Agent;
+use nodegate_testbed::watching::{Watching as _, seen};
 
 const PROBES: u32 = 2_000;
 

@@ -2,8 +2,8 @@
 
 use super::lab::Lab;
 use super::real::Real;
-use super::watching::Watching as _;
 use super::{drains, first_answer, freshness, network, probes};
+use nodegate_testbed::watching::Watching as _;
 
 fn on(release: &str) {
     if Real::named().is_some() {

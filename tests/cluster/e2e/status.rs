@@ -1,7 +1,7 @@
 //! What only the kubelet, its controllers or a deletion bring about. These need a cluster where that can be played.
 
 use super::lab::Lab;
-use super::watching::{Watching as _, seen};
+use nodegate_testbed::watching::{Watching as _, seen};
 use serde_json::json;
 
 /// Why these don't run on a real cluster.

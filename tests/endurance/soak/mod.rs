@@ -9,6 +9,7 @@ mod meter;
 mod oracle;
 mod oracle_stories;
 mod outage;
+mod real;
 mod report;
 mod run;
 

@@ -1,21 +1,22 @@
-//! Watching what the agent answers, with the times of it.
+//! Watches what the agent answers, with the times.
 
-use nodegate_testbed::{Agent, Reply, until_or};
+use crate::{Agent, Reply, until_or};
 use std::time::{Duration, Instant};
 
 /// An answer that was waited for.
 #[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) reply: Reply,
+pub struct Seen {
+    /// The answer.
+    pub reply: Reply,
     /// When the first answer as wanted had come.
-    pub(crate) at: Instant,
-    /// When the last question was asked whose answer was not yet as wanted.
-    pub(crate) asked_last_in_vain: Option<Instant>,
+    pub at: Instant,
+    /// When the last probe was sent whose answer was not yet as wanted.
+    pub last_other: Option<Instant>,
 }
 
 impl Seen {
     /// Time from then to the answer, for people.
-    pub(crate) fn after(&self, since: Instant) -> String {
+    pub fn after(&self, since: Instant) -> String {
         let elapsed = self.at.saturating_duration_since(since);
         match elapsed.as_millis() {
             millis @ 0..1000 => format!("{millis} ms"),
@@ -25,8 +26,8 @@ impl Seen {
 
     /// Nobody who asked later than `limit` after `since` got another answer. What a busy machine adds to the time until
     /// the next question does not count.
-    pub(crate) fn assert_within(&self, since: Instant, limit: Duration, agent: &Agent) {
-        let late = self.asked_last_in_vain.map(|asked| asked.saturating_duration_since(since));
+    pub fn assert_within(&self, since: Instant, limit: Duration, agent: &Agent) {
+        let late = self.last_other.map(|asked| asked.saturating_duration_since(since));
         assert!(
             late.is_none_or(|late| late <= limit),
             "still not so when asked {late:?} later, which is more than {limit:?}; then: {}\n{}",
@@ -37,7 +38,7 @@ impl Seen {
 }
 
 /// What tests wait for.
-pub(crate) trait Watching {
+pub trait Watching {
     /// Asks `/health` until the answer is as wanted.
     fn until(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Seen;
 
@@ -56,14 +57,14 @@ pub(crate) trait Watching {
 
 impl Watching for Agent {
     fn until(&self, what: &str, wanted: impl Fn(&Reply) -> bool) -> Seen {
-        let mut asked_last_in_vain = None;
+        let mut last_other = None;
         let attempt = || {
             let asked = Instant::now();
             let reply = self.health();
             if wanted(&reply) {
-                return Some(Seen { reply, at: Instant::now(), asked_last_in_vain });
+                return Some(Seen { reply, at: Instant::now(), last_other });
             }
-            asked_last_in_vain = Some(asked);
+            last_other = Some(asked);
             None
         };
         until_or(attempt, || self.all_it_says(what))
@@ -93,6 +94,6 @@ impl Watching for Agent {
 }
 
 /// Prints what was seen of a rule.
-pub(crate) fn seen(rule: &str, what: &str) {
+pub fn seen(rule: &str, what: &str) {
     println!("{rule:<36} {what}");
 }

@@ -1,0 +1,130 @@
+//! The image in pods: installed by the manifests and by the chart, and replaced under probes.
+
+use nodegate_testbed::kubectl::Kubectl;
+use nodegate_testbed::prober::{self, Prober};
+use nodegate_testbed::programs::system;
+use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, repository_file};
+use nodegate_testbed::waiting::until_within;
+use nodegate_testbed::watching::seen;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const ROLLOUTS: usize = 5;
+const PROBES_A_SECOND: u32 = 200;
+const WORKERS: u32 = 8;
+const TIMEOUT: &str = "--timeout=5m";
+const NAMESPACE: &str = "--namespace=nodegate";
+
+/// The agents that manifests/install.yaml installs; removed when dropped, with the namespace and the rights.
+pub(crate) struct Installed<'a> {
+    cluster: &'a RealCluster,
+    pub(crate) address: SocketAddr,
+}
+
+impl<'a> Installed<'a> {
+    pub(crate) fn by_manifests(cluster: &'a RealCluster) -> Self {
+        cluster.apply(&repository_file("manifests/install.yaml"));
+        cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
+        Self { cluster, address: cluster.wait_pod_agent() }
+    }
+}
+
+impl Drop for Installed<'_> {
+    fn drop(&mut self) {
+        self.cluster.remove_agents();
+    }
+}
+
+fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
+    let names = kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
+    names.lines().map(str::to_owned).collect()
+}
+
+/// The `DaemonSet` controller surges, the kubelet asks the startup probe, the old pod gets SIGTERM when `minReadySeconds` are over:
+/// nothing of that is in a test that starts two processes by itself.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn rollouts_cost_no_probe() {
+    let cluster = RealCluster::take();
+    let installed = Installed::by_manifests(&cluster);
+    let mut prober = Prober::start(installed.address, prober::health, PROBES_A_SECOND, WORKERS);
+    prober.wait(100);
+    let began = Instant::now();
+    for _ in 0..ROLLOUTS {
+        let before = pods(&cluster.kubectl);
+        cluster.kubectl.must(&[NAMESPACE, "rollout", "restart", "daemonset/nodegate"]);
+        cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
+        let old_is_gone = || pods(&cluster.kubectl).is_disjoint(&before).then_some(());
+        until_within(PATIENCE, old_is_gone, || cluster.pods());
+    }
+    let took = began.elapsed();
+    prober.wait(100);
+    prober.stop();
+    only_ready(&prober, &format!("{ROLLOUTS} rollouts in {:.0} s", took.as_secs_f64()));
+    // The new agent saw the node before it answered: a cordon still shows.
+    cluster.kubectl.must(&["cordon", REAL_NODE]);
+    until_within(
+        PATIENCE,
+        || nodegate_testbed::http::get(installed.address, "/health").ok().filter(|reply| reply.status == 503),
+        || cluster.pods(),
+    );
+}
+
+fn only_ready(prober: &Prober, what: &str) {
+    let failed = prober.failed();
+    let counts = prober.counts();
+    let slowest = prober.probes().iter().map(|probe| probe.answered - probe.sent).max().unwrap_or_default();
+    assert!(failed.is_empty(), "{what}: {} probes failed: {counts:?}", failed.len());
+    assert_eq!(counts.keys().collect::<Vec<_>>(), ["200 fresh"], "{what}: {counts:?}");
+    seen(what, &format!("{} probes, 0 failed, slowest {} ms", counts["200 fresh"], slowest.as_millis()));
+}
+
+fn helm(cluster: &RealCluster, args: &[&str]) {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
+    let mut command = system("helm");
+    command.args(args).env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
+    for (name, directory) in
+        [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+    {
+        command.env(name, cluster.files.path().join(directory));
+    }
+    if args[0] == "upgrade" {
+        command.arg(chart);
+    }
+    let output = command.output().expect("helm is needed: hack/install-tools helm");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "helm {args:?}: {said}\n{}", cluster.pods());
+}
+
+/// Helm waits for a rollout that really happens, an API server validates what the chart renders, and garbage collection takes
+/// away what `helm uninstall` leaves to it.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn the_life_of_a_release() {
+    let cluster = RealCluster::take();
+    cluster.remove_agents();
+    cluster.apply(&repository_file("manifests/base/namespace.yaml"));
+    let install = ["upgrade", "--install", "nodegate", NAMESPACE, "--wait", TIMEOUT];
+    helm(&cluster, &install);
+    let address = cluster.wait_pod_agent();
+    let mut prober = Prober::start(address, prober::health, PROBES_A_SECOND, WORKERS);
+    prober.wait(100);
+    let before = pods(&cluster.kubectl);
+    helm(&cluster, &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
+    until_within(PATIENCE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
+    helm(&cluster, &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    prober.wait(100);
+    prober.stop();
+    only_ready(&prober, "helm upgrade and rollback");
+    helm(&cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    until_within(PATIENCE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
+    let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
+    until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());
+    for kind in ["clusterroles", "clusterrolebindings"] {
+        let left = cluster.kubectl.must(&["get", kind, "--output=name"]);
+        assert!(!left.contains("/nodegate"), "helm uninstall has left {left}");
+    }
+    cluster.remove_agents();
+    seen("helm uninstall", "no pod, no listener, no ClusterRole is left");
+}

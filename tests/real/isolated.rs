@@ -1,0 +1,88 @@
+//! An API server that is cut off from etcd, while another one writes.
+
+use nodegate_testbed::Agent;
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, Server, wait_watches};
+use nodegate_testbed::watching::{Watching as _, seen};
+use std::time::{Duration, Instant};
+
+/// The default of `--stale-after`, and a second.
+const BOUND: Duration = Duration::from_secs(16);
+/// The phase of the agent's checks differs from cut to cut.
+const ROUNDS: usize = 2;
+
+/// An account that may not see Leases.
+const WITHOUT_LEASES: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: no-leases, namespace: nodegate}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: nodegate-no-leases}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nodegate}
+subjects: [{kind: ServiceAccount, name: no-leases, namespace: nodegate}]
+";
+
+/// Only a real API server shows how long it passes for a healthy one without etcd: it answers from its cache, takes watches and
+/// sends bookmarks.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn with_leases() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    let agent = cluster.agent(REAL_NODE, Server::B, "nodegate", &[]);
+    wait_watches(&agent, 2.0);
+    isolate(&cluster, &agent, "isolated API server, with Leases");
+}
+
+/// Without a Lease nothing but the agent's own consistency checks can tell.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn without_leases() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    cluster.apply(WITHOUT_LEASES);
+    let agent = cluster.agent(REAL_NODE, Server::B, "no-leases", &[]);
+    wait_watches(&agent, 1.0);
+    isolate(&cluster, &agent, "isolated API server, without Leases");
+}
+
+/// kube-proxy gives a new connection to either API server, so the agent may find the healthy one: then it sees the cordon, and
+/// else it is stale.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn behind_the_service() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    let agent = cluster.agent(REAL_NODE, Server::Service, "nodegate", &[]);
+    wait_watches(&agent, 2.0);
+    isolate(&cluster, &agent, "one API server of two isolated");
+}
+
+fn isolate(cluster: &RealCluster, agent: &Agent, rule: &str) {
+    for _ in 0..ROUNDS {
+        agent.until_ready();
+        let cut = cluster.cut("etcd-b");
+        cluster.kubectl.must(&["cordon", REAL_NODE]);
+        let cordoned = Instant::now();
+        let noticed = agent.until("a 503 or a stale answer", |reply| reply.status == 503 || reply.is_stale());
+        noticed.assert_within(cordoned, BOUND, agent);
+        // To a client that reads from the cache, as most do, nothing has happened.
+        let cached = cluster.api.get_from_b(&format!("/api/v1/nodes/{REAL_NODE}?resourceVersion=0")).unwrap();
+        assert_ne!(cached["spec"]["unschedulable"], true, "API server B has heard of the cordon: {cached}");
+
+        let mended = cut.mend();
+        let out = agent.until_reason("Unschedulable");
+        cluster.kubectl.must(&["uncordon", REAL_NODE]);
+        let what = if noticed.reply.is_stale() { "stale" } else { "503 Unschedulable" };
+        seen(
+            rule,
+            &format!(
+                "{what} {} after the cordon; cable mended, 503 Unschedulable after {}",
+                noticed.after(cordoned),
+                out.after(mended)
+            ),
+        );
+    }
+    agent.until_ready();
+}

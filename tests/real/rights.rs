@@ -1,0 +1,111 @@
+//! What the agent asks of the API servers, by their own audit logs.
+
+use crate::daemonset::Installed;
+use nodegate_testbed::http;
+use nodegate_testbed::real_cluster::RealCluster;
+use nodegate_testbed::watching::seen;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long the agent is watched at work.
+const WINDOW: Duration = Duration::from_mins(4);
+/// On a machine that others use, too.
+const ATTEMPTS: usize = 3;
+/// What the contract allows with Leases.
+const AN_HOUR: u32 = 60;
+
+/// The requests of the agent's account since then: verb, resource and code of each, once.
+fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(String, u16)> {
+    let mut all = BTreeMap::new();
+    for server in ["a", "b"] {
+        let file = cluster.directory().join(format!("log/audit-{server}.json"));
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        // The last line may be half written.
+        for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let word =
+                |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let at: jiff::Timestamp = word("/requestReceivedTimestamp").parse().unwrap();
+            if at < from {
+                continue;
+            }
+            let code = event["responseStatus"]["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+            let what = format!("{} {}", word("/verb"), word("/objectRef/resource"));
+            all.insert(word("/auditID"), (what, code.unwrap_or_default()));
+        }
+    }
+    all.into_values().collect()
+}
+
+/// What a window of time has shown.
+struct Watched {
+    requests: Vec<(String, u16)>,
+    probes: u32,
+    stale: u32,
+}
+
+impl Watched {
+    /// The machine kept the API server so long from answering that the agent was stale, or asked again.
+    fn is_disturbed(&self) -> bool {
+        self.stale > 0 || self.requests.iter().any(|(_, code)| *code >= 500)
+    }
+}
+
+fn watch(cluster: &RealCluster, agent: SocketAddr) -> Watched {
+    let (from, began) = (jiff::Timestamp::now(), Instant::now());
+    let (mut probes, mut stale) = (0, 0);
+    while began.elapsed() < WINDOW {
+        let reply = http::get(agent, "/health").unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        probes += 1;
+        stale += u32::from(reply.is_stale());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Watched { requests: requests(cluster, from), probes, stale }
+}
+
+/// Only a real authorizer says whether the manifests' RBAC is enough, and only the audit log says what the agent has asked by
+/// somebody else's account.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn rbac_as_shipped_and_requests_per_hour() {
+    let cluster = RealCluster::take();
+    let started = jiff::Timestamp::now();
+    let installed = Installed::by_manifests(&cluster);
+    let mut watched = watch(&cluster, installed.address);
+    for _ in 1..ATTEMPTS {
+        if !watched.is_disturbed() {
+            break;
+        }
+        println!("the machine was too busy: {} stale answers, {:?}", watched.stale, watched.requests);
+        watched = watch(&cluster, installed.address);
+    }
+    assert!(!watched.is_disturbed(), "no quiet {WINDOW:?} in {ATTEMPTS} attempts; end what else runs here");
+
+    let all = requests(&cluster, started);
+    let allowed = ["get nodes", "list nodes", "watch nodes", "list leases", "watch leases"];
+    for (what, code) in &all {
+        assert!(allowed.contains(&what.as_str()), "the agent has asked: {what}");
+        assert!(!(400..500).contains(code), "{what} was answered {code}");
+    }
+    for what in ["watch nodes", "watch leases"] {
+        assert!(all.iter().any(|(found, _)| found == what), "the audit log has no {what}: {all:?}");
+    }
+    let count = u32::try_from(watched.requests.len()).unwrap();
+    let windows = 3600 / u32::try_from(WINDOW.as_secs()).unwrap();
+    // The window's ends fall anywhere between two requests.
+    assert!(count <= AN_HOUR / windows + 1, "{count} requests in {WINDOW:?}: {:?}", watched.requests);
+    seen(
+        "RBAC as shipped, audit log",
+        &format!(
+            "{} requests since the start, all allowed; {count} in {} s of {} probes: {} to {} an hour",
+            all.len(),
+            WINDOW.as_secs(),
+            watched.probes,
+            count.saturating_sub(1) * windows,
+            (count + 1) * windows
+        ),
+    );
+}
