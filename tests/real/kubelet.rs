@@ -23,25 +23,63 @@ fn is_down(reply: &Reply, reason: &str) -> bool {
     reply.status == 503 && !reply.is_stale() && reply.reason().as_deref() == Some(reason)
 }
 
+/// True if the answer says that the node's own kubelet decides.
+pub(crate) fn is_unconfirmed(reply: &Reply) -> bool {
+    reply.json()["checks"][0]["unconfirmed"] == true
+}
+
 /// Only a node controller sets Ready=Unknown, after its own grace period, from a Lease that a real kubelet no longer renews.
-/// The kubelet answers its health endpoint all the time.
+/// The kubelet answers its health endpoint all the time, and the only node is silent, so the node stays in the pool.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn cut_off_from_the_api_server() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &[]);
     let cut = cluster.cut("kubelet");
-    cluster.wait_node("Unknown", REAL_NODE);
-    let unknown = cut.since.elapsed();
-    assert_eq!(agent.get("/health?check=kubelet").status, 200, "the kubelet answers on its own node");
-    until(&agent, "503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
+    let cut_at = cut.since;
+    let kept = until(&agent, "an unconfirmed answer", |reply| {
+        assert_eq!(reply.status, 200, "the kubelet on this node answers: {}", reply.body);
+        is_unconfirmed(reply)
+    });
+    let unknown = cut_at.elapsed();
+    let condition = cluster.ready_condition(REAL_NODE);
+    assert_eq!(condition, Some(("Unknown".to_owned(), "NodeStatusUnknown".to_owned())), "{}", kept.body);
+    assert!(!kept.is_stale(), "{}", kept.body);
+    agent.until_so("nodegate_unconfirmed 1", |agent| agent.metric("nodegate_unconfirmed") == Some(1.0));
+    // An operator's word counts as ever.
+    cluster.kubectl.must(&["cordon", REAL_NODE]);
+    agent.until_reason("Unschedulable");
+    cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    agent.until_ready();
+
     let mended = cut.mend();
-    let back = agent.until_ready();
+    let back = agent.until("a confirmed answer", |reply| reply.status == 200 && !is_unconfirmed(reply));
     seen(
         "kubelet cut off",
         &format!(
-            "Ready=Unknown after {:.0} s, 503 NodeStatusUnknown; mended, 200 after {}",
+            "Ready=Unknown after {:.0} s, 200 unconfirmed; cordoned meanwhile 503; mended, confirmed after {}",
             unknown.as_secs_f64(),
+            back.after(mended)
+        ),
+    );
+}
+
+/// The same where the API's word is enough.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn cut_off_and_unknown_means_not_ready() {
+    let cluster = RealCluster::take();
+    let agent = agent(&cluster, &["--on-unknown=not-ready"]);
+    let cut = cluster.cut("kubelet");
+    until(&agent, "503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
+    let out = cut.since.elapsed();
+    let mended = cut.mend();
+    let back = agent.until_ready();
+    seen(
+        "kubelet cut off, --on-unknown=not-ready",
+        &format!(
+            "503 NodeStatusUnknown after {:.0} s; mended, 200 after {}",
+            out.as_secs_f64(),
             back.after(mended)
         ),
     );

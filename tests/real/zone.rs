@@ -1,11 +1,12 @@
 //! What the node controller does to nodes that fall silent: it tells "this node" from "everybody". Four nodes: the real one,
 //! and three made-up ones whose Leases a thread renews.
 
-use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster};
+use crate::kubelet::is_unconfirmed;
+use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster, Server};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::seen;
+use nodegate_testbed::watching::{Watching as _, seen};
 use serde_json::Value;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
@@ -35,18 +36,34 @@ fn members(cluster: &RealCluster) -> [Member; 3] {
     members
 }
 
-/// Ready=Unknown comes with both taints for one node of four; when all four are silent, `NoExecute` is taken back everywhere.
+/// In place of five minutes.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(30);
+
+/// One node of four is cut off: the controller gives it `NoExecute`, and the agent leaves the pool when that is
+/// `--unknown-after` old, though the kubelet on the node answers. When all four are silent the controller takes the taint back
+/// everywhere, and the agent is in the pool again.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn one_of_four_then_all() {
     let cluster = RealCluster::take();
+    cluster.grant_agents();
     let members = members(&cluster);
+    let unknown_after = format!("--unknown-after={}s", UNKNOWN_AFTER.as_secs());
+    let agent = cluster.agent(REAL_NODE, Server::A, "nodegate", &[&unknown_after]);
+    agent.until_ready();
     let cut = cluster.cut("kubelet");
     let began = Instant::now();
     wait_effects(&cluster, REAL_NODE, &["NoExecute", "NoSchedule"]);
-    let one = began.elapsed();
-    let added = added(&cluster, REAL_NODE);
-    assert!(added.is_some(), "NoExecute has no timeAdded");
+    let tainted = began.elapsed();
+    let added: jiff::Timestamp = added(&cluster, REAL_NODE).expect("timeAdded").parse().unwrap();
+    let reply = agent.health();
+    assert!(reply.status == 200 && is_unconfirmed(&reply), "its pods are still there: {}", reply.body);
+    let gone = || Some(agent.health()).filter(|reply| reply.status == 503);
+    let out = until_within(PATIENCE, gone, || agent.all_it_says("a lone node to leave"));
+    // timeAdded is in whole seconds, so it may be a second early, and never late.
+    let age = jiff::Timestamp::now().duration_since(added);
+    assert!(age.unsigned_abs() >= UNKNOWN_AFTER, "it left when the taint was {age:?} old: {}", out.body);
+    assert_eq!(out.reason().as_deref(), Some("NodeStatusUnknown"));
 
     for member in &members {
         member.silence(true);
@@ -57,12 +74,15 @@ fn one_of_four_then_all() {
         wait_effects(&cluster, node, &["NoSchedule"]);
     }
     let all = began.elapsed();
+    let back = agent.until("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
     seen(
         "one node of four silent, then all",
         &format!(
-            "NoExecute after {:.0} s; when all are silent it is gone everywhere after {:.0} s more",
-            one.as_secs_f64(),
-            all.as_secs_f64()
+            "NoExecute after {:.0} s, out when it was {:.0} s old; all silent: gone after {:.0} s more, 200 {}",
+            tainted.as_secs_f64(),
+            age.as_secs_f64(),
+            all.as_secs_f64(),
+            back.reply.body
         ),
     );
     for member in &members {
@@ -71,6 +91,37 @@ fn one_of_four_then_all() {
     cut.mend();
     cluster.wait_node("True", REAL_NODE);
     wait_effects(&cluster, REAL_NODE, &[]);
+}
+
+/// What the controller does while most nodes are silent, and some are not: the documents say so.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn three_of_four_and_two_of_three() {
+    let cluster = RealCluster::take();
+    let members = members(&cluster);
+    let silence = |silent: &[&Member]| {
+        for member in silent {
+            member.silence(true);
+        }
+        for member in silent {
+            cluster.wait_node("Unknown", member.name());
+            let tainted =
+                || effects(&cluster, member.name()).contains(&"NoSchedule".to_owned()).then_some(());
+            until_within(PATIENCE, tainted, || format!("{} has no taint", member.name()));
+        }
+        let all = silent.iter().map(|member| effects(&cluster, member.name()).join(" and "));
+        all.collect::<Vec<_>>().join("; ")
+    };
+    let [first, second, third] = &members;
+    seen("three nodes of four silent", &silence(&[first, second, third]));
+    for member in &members {
+        member.silence(false);
+        cluster.wait_node("True", member.name());
+        wait_effects(&cluster, member.name(), &[]);
+    }
+    let [first, second, third] = members;
+    drop(third);
+    seen("two nodes of three silent", &silence(&[&first, &second]));
 }
 
 /// When `NoExecute` was added to this node.
