@@ -216,8 +216,9 @@ async fn slow_answers() {
 
 #[tokio::test]
 async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
+    // Of a zone in which no node is ready the controller evicts nobody.
     let build = Sim::builder()
-        .node("a")
+        .nodes(["a", "b"])
         .kubelets(true)
         .lease_interval(Duration::from_millis(20))
         .grace(Duration::from_millis(200));
@@ -240,6 +241,40 @@ async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
     sim.start_kubelet("a");
     until("Ready again", ready("True")).await;
     assert_eq!(sim.node("a").expect("a node")["status"]["conditions"][3]["reason"], "KubeletReady");
+}
+
+/// As a kube-controller-manager 1.36 was seen to.
+#[tokio::test]
+async fn silent_nodes_are_evicted_by_the_state_of_their_zone() {
+    let nodes = ["a", "b", "c", "d", "e"];
+    let sim = start(Sim::builder().nodes(nodes)).await;
+    let evicted = |wanted: &'static [&'static str]| {
+        let sim = sim.clone();
+        move || {
+            let is_evicted = |name: &&&str| {
+                let node = sim.node(name).expect("a node");
+                let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+                taints.iter().any(|taint| taint["effect"] == "NoExecute" && taint["timeAdded"].is_string())
+            };
+            let is_marked = |name: &&str| {
+                let node = sim.node(name).expect("a node");
+                let silent = node["status"]["conditions"].to_string().contains("NodeStatusUnknown");
+                !silent || node["spec"]["taints"].to_string().contains("NoSchedule")
+            };
+            nodes.iter().all(|name| is_marked(&name)) && nodes.iter().filter(is_evicted).eq(wanted)
+        }
+    };
+    let silence = |name: &str| assert!(sim.set_ready(name, "Unknown", "NodeStatusUnknown"));
+    silence("a");
+    until("one of five", evicted(&["a"])).await;
+    for name in ["b", "c", "d"] {
+        // Not ready as one write each, as the controller would; three of five are enough.
+        sim.set_ready(name, "False", "KubeletNotReady");
+    }
+    silence("e");
+    until("all: nobody", evicted(&[])).await;
+    assert!(sim.set_ready("e", "True", "KubeletReady"));
+    until("four of five: no other", evicted(&[])).await;
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@
 mod lease;
 mod node_state;
 mod question;
+mod refusal;
 mod said;
 mod stream;
 #[cfg(test)]
@@ -46,7 +47,8 @@ mod tests;
 mod transition;
 
 pub(crate) use node_state::{Finding, NodeState};
-pub(crate) use question::{ASK_TIMEOUT, Refusal};
+pub(crate) use question::ASK_TIMEOUT;
+pub(crate) use refusal::Refusal;
 pub use transition::{Transition, Transitions};
 
 use crate::stream::Stream;

@@ -1,6 +1,7 @@
 //! The question that only etcd can answer: when it is due, where it is asked, and what the answer means.
 
 use super::node_state::{Finding, NodeState};
+use super::refusal::Refusal;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
 use super::{Action, FIRST_REPLACEMENT_GAP, Freshness, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
@@ -22,17 +23,6 @@ const IN_FLIGHT: Duration = Duration::from_millis(300);
 /// New connections that are tried in vain are tried ever more rarely: each is a handshake, and a thousand agents may be trying.
 const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
 const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
-
-/// Why a question has no answer that would help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The API server has too much to do (429), and another one may have less.
-    Throttled { retry_after: Option<Duration> },
-    /// The API server says that it does not want to answer, as any other would say.
-    Answered { retry_after: Option<Duration> },
-    /// Another one may answer.
-    Unheard { retry_after: Option<Duration> },
-}
 
 /// What is kept of the questions.
 #[derive(Debug)]

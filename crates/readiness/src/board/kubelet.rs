@@ -1,0 +1,36 @@
+//! The part of the board that concerns a Node whose own kubelet decides, and what time alone may change in a verdict.
+
+use super::Board;
+use crate::check::{CheckId, NODE_READY};
+use crate::moment::Moment;
+
+impl Board {
+    /// The local check whose result decides the verdict just now, whoever asks for it; `None` mostly.
+    pub fn needed(&self) -> Option<CheckId> {
+        self.published.load().state.needed(&self.catalog)
+    }
+
+    /// Calls `on_need` whenever a local check becomes [needed](Board::needed), outside of any lock. Only the first call
+    /// of this function counts.
+    pub fn when_needed(&self, on_need: impl Fn(CheckId) + Send + Sync + 'static) {
+        let _ = self.on_need.set(Box::new(on_need));
+    }
+
+    /// Whether `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    pub fn unconfirmed(&self, now: Moment) -> bool {
+        let node_ready = self.catalog.find(NODE_READY);
+        node_ready.is_some_and(|id| self.report(id, now).unconfirmed)
+    }
+
+    /// When the node leaves the pool though its kubelet answers; `None` unless that is in sight.
+    pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
+        let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
+        unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at())
+    }
+
+    /// When the verdict may change by time alone, apart from staleness; `None` if it can't.
+    pub fn expires(&self, now: Moment) -> Option<Moment> {
+        let reports = self.reports(&self.published.load().state, &self.default_checks, false, now);
+        reports.iter().filter_map(|report| report.expires).min()
+    }
+}
