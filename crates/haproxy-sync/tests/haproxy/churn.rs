@@ -191,6 +191,13 @@ async fn a_node_joins_while_a_service_changes_every_second() {
     node_joins(4, 3).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; a row of make haproxy-test"]
+async fn a_node_joins_a_large_cluster_while_a_service_changes_every_second() {
+    let row = node_joins(500, 100).await;
+    println!("{}: {}", row.what, row.result);
+}
+
 /// So many nodes and Services, one more Service that flaps every second, and a node that joins.
 pub(crate) async fn node_joins(nodes: usize, services: usize) -> Row {
     let mut lab = Lab::new(nodes).await;
