@@ -321,6 +321,7 @@ THE AGENT ON THIS MACHINE
 
 EXAMPLES
   kubectl cordon worker-1 && nodegate wait --addr 10.0.0.11 && kubectl drain worker-1 --ignore-daemonsets
+  nodegate wait --addr 10.0.0.11 --node worker-1   # no other node's agent is believed
   nodegate wait --probers 2              # two balancers must have been told
   nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
   nodegate wait --for released           # an ingress on the host's network has no connection left
@@ -342,6 +343,14 @@ pub(crate) struct WaitArgs {
     /// that of the agent on this machine
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) addr: Option<String>,
+
+    /// The Node whose agent must answer, by its name; another one's is refused. Without it, whoever answers is believed
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    pub(crate) node: Option<String>,
+
+    /// The UID of --node, which tells it from a node of another cluster (kubectl get node NAME -o jsonpath={.metadata.uid})
+    #[arg(long, value_name = "UID")]
+    pub(crate) node_uid: Option<String>,
 
     /// How many answers in a row take a server out: the largest `fall` of all balancers. If not set, --told-fall of the agent
     #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]

@@ -3,6 +3,7 @@
 use crate::fetch::{self, FetchError};
 use crate::ports::PortSettings;
 use crate::target::Target;
+use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
 use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::NoHandover;
@@ -48,10 +49,10 @@ pub(super) fn ask(targets: &[Target]) -> Result<Option<Memory>, NotTold> {
 }
 
 fn ask_one(target: &Target) -> Result<Option<Memory>, NotTold> {
-    let answer = match fetch::get(target, "/status.json", WITHIN) {
+    let answer = match fetch::get(target, STATUS_PATH, WITHIN) {
         Ok(answer) if answer.status == 200 => answer,
         Ok(answer) => return Err(NotTold::Refused(target.clone(), answer.status)),
-        Err(FetchError::Connect(_)) => return Ok(None),
+        Err(FetchError::Get(GetError::Connect(_))) => return Ok(None),
         Err(error) => return Err(NotTold::Fetch(target.clone(), error)),
     };
     let memory = Memory::parse(&answer.body).map_err(|error| NotTold::Unusable(target.clone(), error))?;

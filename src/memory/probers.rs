@@ -5,6 +5,7 @@ use super::{Nothing, on_a_thread};
 use crate::fetch::{self, FetchError};
 use crate::ports::PortSettings;
 use crate::target::Target;
+use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::probers::Handover;
 use nodegate_server::App;
 
@@ -51,10 +52,10 @@ fn ask(targets: &[Target], node: &str) -> Result<Option<Handover>, NotTold> {
 }
 
 fn ask_one(target: &Target, node: &str) -> Result<Option<Handover>, NotTold> {
-    let answer = match fetch::get(target, "/status.json", super::predecessor::WITHIN) {
+    let answer = match fetch::get(target, STATUS_PATH, super::predecessor::WITHIN) {
         Ok(answer) if answer.status == 200 => answer,
         Ok(answer) => return Err(NotTold::Refused(target.clone(), answer.status)),
-        Err(FetchError::Connect(_)) => return Ok(None),
+        Err(FetchError::Get(GetError::Connect(_))) => return Ok(None),
         Err(error) => return Err(NotTold::Fetch(target.clone(), error)),
     };
     Handover::parse(&answer.body, node).map_err(|error| NotTold::NoHandover(target.clone(), error))

@@ -5,19 +5,17 @@ mod probers;
 mod text;
 
 use crate::args::{Output, StatusArgs};
-use crate::fetch::{self, Answer};
+use crate::fetch;
 use crate::target::Target;
 use health::Health;
+use nodegate_agent_client::{AskError, Reply, STATUS_PATH, harmless, understand};
 use nodegate_readiness::Verdict;
-use nodegate_readiness::status::Status;
 use nodegate_settings::{Mistakes, UNKNOWN};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 use text::Text;
-
-pub(crate) use text::harmless;
 
 /// What a list of checks needs in a query.
 const LIST: &AsciiSet =
@@ -70,51 +68,49 @@ impl Question {
         let target = Target::chosen(args.addr.as_deref(), wrong);
         let path = match &args.check {
             Some(list) => format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
-            None => "/status.json".to_owned(),
+            None => STATUS_PATH.to_owned(),
         };
         let (about_checks, json) = (args.check.is_some(), args.output == Output::Json);
         Self { target, path, about_checks, json, timeout: args.timeout }
     }
 
     fn ask(&self) -> Result<Told, String> {
-        let answer = fetch::get(&self.target, &self.path, self.timeout).map_err(|error| error.to_string())?;
-        let told = if self.about_checks { self.health(&answer) } else { self.status(&answer) }?;
-        Ok(if self.json { Told { text: answer.body, ..told } } else { told })
+        let reply = fetch::get(&self.target, &self.path, self.timeout).map_err(|error| error.to_string())?;
+        let body = self.json.then(|| reply.body.to_vec());
+        let told = if self.about_checks { self.health(&reply) } else { Self::status(reply) }?;
+        Ok(match body {
+            Some(text) => Told { text, ..told },
+            None => told,
+        })
     }
 
-    fn status(&self, answer: &Answer) -> Result<Told, String> {
-        if answer.status != 200 {
-            return Err(self.refused(answer));
-        }
-        let status: Status = serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))?;
+    fn status(reply: Reply) -> Result<Told, String> {
+        let said = explained(&reply.body);
+        let answered = understand(reply).map_err(|error| match error {
+            AskError::Refused(_) => harmless(&format!("{error}{said}")),
+            error => harmless(&error.to_string()),
+        })?;
         // A clock before 1970 makes flips look young; nothing depends on it.
         let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Told { verdict: status.verdict, text: Text::new(is_colourful()).status(&status, wall).into() })
+        let text = Text::new(is_colourful()).status(&answered.status, wall).into();
+        Ok(Told { verdict: answered.status.verdict, text })
     }
 
-    fn health(&self, answer: &Answer) -> Result<Told, String> {
-        if !matches!(answer.status, 200 | 503) {
-            return Err(self.refused(answer));
+    fn health(&self, reply: &Reply) -> Result<Told, String> {
+        if !matches!(reply.status, 200 | 503) {
+            let said = explained(&reply.body);
+            return Err(format!("{} answered HTTP {}{said}", self.path, reply.status));
         }
-        let health: Health = serde_json::from_slice(&answer.body).map_err(|error| self.foreign(&error))?;
+        let health: Health = serde_json::from_slice(&reply.body).map_err(|error| {
+            harmless(&format!("the answer to {} is not one of nodegate: {error}", self.path))
+        })?;
         Ok(Told { verdict: Some(health.verdict()), text: Text::new(is_colourful()).health(&health).into() })
     }
+}
 
-    /// An answer with another status: the agent says why in a field or in a line of text.
-    fn refused(&self, answer: &Answer) -> String {
-        let hint = match answer.status {
-            404 => "; an agent with --metrics-addr answers there",
-            _ => "",
-        };
-        let said = health::error(&answer.body)
-            .map(|said| format!(" ({})", text::harmless(&said)))
-            .unwrap_or_default();
-        format!("{} answered HTTP {}{said}{hint}", self.path, answer.status)
-    }
-
-    fn foreign(&self, error: &serde_json::Error) -> String {
-        format!("the answer to {} is not one of nodegate: {}", self.path, text::harmless(&error.to_string()))
-    }
+/// What the agent says of an answer that is an error, in brackets.
+fn explained(body: &[u8]) -> String {
+    health::error(body).map(|said| format!(" ({})", harmless(&said))).unwrap_or_default()
 }
 
 /// Colour is for terminals, and for people who have not asked for none (<https://no-color.org>).

@@ -1,6 +1,7 @@
 //! Who asks, and how far a drain has come, for a terminal.
 
-use super::text::{DIM, GREEN, Text, YELLOW, harmless};
+use super::text::{DIM, GREEN, Text, YELLOW};
+use nodegate_agent_client::harmless;
 use nodegate_readiness::probers::{ProberRecord, Standing};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};

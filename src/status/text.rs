@@ -1,6 +1,7 @@
 //! A status for a terminal.
 
 use super::health::Health;
+use nodegate_agent_client::harmless;
 use nodegate_readiness::sentence::UNCONFIRMED;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
@@ -15,11 +16,6 @@ pub(super) const DIM: &str = "2";
 pub(super) const GREEN: &str = "32";
 pub(super) const YELLOW: &str = "33";
 const RED: &str = "31";
-
-/// Text from elsewhere, without what would steer a terminal.
-pub(crate) fn harmless(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), "\u{fffd}")
-}
 
 /// What is shown, in the making.
 pub(crate) struct Text {

@@ -4,10 +4,9 @@ mod terminal;
 
 use crate::args::WaitArgs;
 use crate::fetch;
-use crate::status::harmless;
 use crate::target::Target;
+use nodegate_agent_client::{NodeIdentity, STATUS_PATH, Status, WrongAgent, harmless, understand};
 use nodegate_readiness::probers::{Demands, Ended, Waiting};
-use nodegate_readiness::status::Status;
 use nodegate_settings::Mistakes;
 use std::process::ExitCode;
 use std::thread;
@@ -20,40 +19,64 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// How long one answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// Whom to ask, and about which Node.
+struct Question {
+    target: Target,
+    /// Without it, whoever answers is believed.
+    node: Option<NodeIdentity>,
+}
+
 /// Asks until it has ended, and gives the exit code.
 pub(crate) fn run(args: &WaitArgs, mut wrong: Mistakes) -> Result<ExitCode, ExitCode> {
     let target = Target::chosen(args.addr.as_deref(), &mut wrong);
+    if args.node_uid.is_some() && args.node.is_none() {
+        wrong.setting("node-uid", "needs --node");
+    }
     wrong.ensure_none()?;
+    let node = args.node.clone().map(|name| NodeIdentity { name, uid: args.node_uid.clone() });
     let demands =
         Demands { fall: args.fall, rise: args.rise, probers: args.probers, interval: args.interval };
-    let ended = wait(&target, Waiting::new(args.goal, demands, args.timeout), Terminal::new());
+    let waiting = Waiting::new(args.goal, demands, args.timeout);
+    let ended = Question { target, node }.wait(waiting, Terminal::new());
     Ok(ExitCode::from(ended.exit_code()))
 }
 
-fn wait(target: &Target, mut waiting: Waiting, mut terminal: Terminal) -> Ended {
-    let began = nodegate_clock::now();
-    loop {
-        let said = ask(target);
-        let elapsed = nodegate_clock::now().saturating_duration_since(began);
-        let progress = waiting.step(said.as_ref().map_err(String::as_str), elapsed);
-        let lines = progress.lines.iter().map(|line| harmless(line));
-        lines.for_each(|line| terminal.line(&line));
-        if let Some(ended) = progress.ended {
-            terminal.end();
-            return ended;
+impl Question {
+    fn wait(&self, mut waiting: Waiting, mut terminal: Terminal) -> Ended {
+        let began = nodegate_clock::now();
+        loop {
+            let said = match self.ask() {
+                Ok(status) => match self.confirm(&status) {
+                    Ok(()) => Ok(status),
+                    Err(wrong) if wrong.may_pass() => Err(wrong.at(&self.target)),
+                    Err(wrong) => {
+                        terminal.line(&format!("not known: {}", wrong.at(&self.target)));
+                        terminal.end();
+                        return Ended::NotKnown;
+                    }
+                },
+                Err(error) => Err(format!("http://{}: {error}", self.target)),
+            };
+            let elapsed = nodegate_clock::now().saturating_duration_since(began);
+            let progress = waiting.step(said.as_ref().map_err(String::as_str), elapsed);
+            let lines = progress.lines.iter().map(|line| harmless(line));
+            lines.for_each(|line| terminal.line(&line));
+            if let Some(ended) = progress.ended {
+                terminal.end();
+                return ended;
+            }
+            terminal.now(&harmless(&progress.now));
+            thread::sleep(ASK_EVERY);
         }
-        terminal.now(&harmless(&progress.now));
-        thread::sleep(ASK_EVERY);
     }
-}
 
-fn ask(target: &Target) -> Result<Status, String> {
-    let answer = fetch::get(target, "/status.json", ANSWER_WITHIN)
-        .map_err(|error| format!("http://{target}: {error}"))?;
-    match answer.status {
-        200 => serde_json::from_slice(&answer.body)
-            .map_err(|error| format!("http://{target}: the answer is not one of nodegate: {error}")),
-        404 => Err(format!("http://{target}: HTTP 404; an agent with --metrics-addr answers there")),
-        other => Err(format!("http://{target}: HTTP {other}")),
+    fn ask(&self) -> Result<Status, String> {
+        let reply =
+            fetch::get(&self.target, STATUS_PATH, ANSWER_WITHIN).map_err(|error| error.to_string())?;
+        understand(reply).map(|answered| answered.status).map_err(|error| error.to_string())
+    }
+
+    fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {
+        self.node.as_ref().map_or(Ok(()), |node| node.confirm(status))
     }
 }

@@ -263,7 +263,7 @@ fn what_is_no_agent_is_unknown() {
         ("HTTP/1.1 200 OK\r\n\r\n<html>Hello</html>", &["not one of nodegate"]),
         ("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"ready\"}", &["not one of nodegate", "missing field"]),
         ("HTTP/1.1 200 OK\r\n\r\n{\"verdict\":\"\u{1b}[31mfine\"}", &["not one of nodegate"]),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"node\":\"n1\"", &["not one of nodegate"]),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"node\":\"n1\"", &["the connection broke"]),
         ("HTTP/1.1 404 Not Found\r\n\r\nnot found", &["answered HTTP 404", "--metrics-addr"]),
         ("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\n\r\n", &["answered HTTP 302"]),
         ("HTTP/1.1 abc\r\n\r\n", &["not HTTP"]),

@@ -321,6 +321,28 @@ fn an_agent_that_never_answers_is_given_up() {
     assert!(lines[1].starts_with("not known whether told: no answer of the agent"), "{lines:#?}");
 }
 
+/// Networks of two clusters may overlap, and then an address is not enough.
+#[test]
+fn only_the_agent_of_the_node_that_is_meant_is_believed() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    let (at, uid) = (agent.address(), agent.get("/status.json").json()["uid"].as_str().unwrap().to_owned());
+    for args in [&["--node", "n2"][..], &["--node", NODE, "--node-uid", "u-of-another-cluster"]] {
+        let (code, lines) = wait(at, args);
+        let stranger = format!(
+            "not known: another cluster's agent answers at {at}: it speaks for Node n1 (uid {uid}), not "
+        );
+        assert!(code == 3 && lines.len() == 1 && lines[0].starts_with(&stranger), "{code} {lines:#?}");
+    }
+    let (code, lines) = wait(at, &["--node", NODE, "--node-uid", &uid, "--timeout=0s"]);
+    assert!(code == 3 && lines.iter().all(|line| !line.contains("another cluster")), "{code} {lines:#?}");
+
+    assert!(cluster.sim.delete_node(NODE));
+    agent.wait_reason("NodeNotFound");
+    let (code, lines) = wait(at, &["--node", NODE, "--node-uid", &uid, "--timeout=0s"]);
+    assert!(code == 3 && lines[0].contains("has not seen its Node yet"), "{code} {lines:#?}");
+}
+
 #[test]
 fn wrong_arguments_are_no_verdict() {
     for (args, words) in [
@@ -328,6 +350,8 @@ fn wrong_arguments_are_no_verdict() {
         (["--fall", "0"], "--fall \"0\": takes a number from 1 to 1000"),
         (["--probers", "0"], "--probers \"0\": takes a number from 1 to 256"),
         (["--addr", "a b"], "--addr \"a b\": takes HOST"),
+        (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
+        (["--node-uid", "u"], "--node-uid needs --node"),
     ] {
         let output = run(&[&["wait"], &args[..]].concat(), &[]);
         let error = String::from_utf8(output.stderr).unwrap();

@@ -1,0 +1,177 @@
+//! Whose agent it is that answers.
+
+use crate::harmless;
+use nodegate_readiness::status::Status;
+use std::fmt;
+
+/// The longest name or UID of a stranger that is repeated in a message.
+const LONGEST: usize = 253;
+
+/// The Node that somebody means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// `metadata.name`
+    pub name: String,
+    /// `metadata.uid`; without it only names are compared.
+    pub uid: Option<String>,
+}
+
+/// Why an answer is not taken for that of the Node's agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrongAgent {
+    /// The agent speaks for another Node.
+    Stranger {
+        /// Who was meant.
+        meant: NodeIdentity,
+        /// Who answered.
+        said: NodeIdentity,
+    },
+    /// The agent does not know the UID of its Node yet.
+    NotYetKnown,
+    /// The agent is of a version that does not tell the UID of its Node.
+    TooOld {
+        /// Its version.
+        version: String,
+    },
+}
+
+impl NodeIdentity {
+    /// Makes sure that an answer comes from the agent of this Node.
+    ///
+    /// # Errors
+    /// Fails if the answer names another Node, or does not name its UID although this one has a UID.
+    pub fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {
+        self.not_contradicted(status)?;
+        if self.uid.is_none() || status.uid.is_some() {
+            return Ok(());
+        }
+        Err(match status.start_id {
+            Some(_) => WrongAgent::NotYetKnown,
+            None => WrongAgent::TooOld { version: shortened(&status.version) },
+        })
+    }
+
+    /// Makes sure that an answer does not name another Node. An answer that names none passes: this is for an agent that the
+    /// API server has identified.
+    ///
+    /// # Errors
+    /// Fails if the answer names another Node.
+    pub fn not_contradicted(&self, status: &Status) -> Result<(), WrongAgent> {
+        let is_other_name = status.node.as_ref().is_some_and(|name| *name != self.name);
+        let is_other_uid = self.uid.is_some() && status.uid.is_some() && self.uid != status.uid;
+        if !is_other_name && !is_other_uid {
+            return Ok(());
+        }
+        let said = NodeIdentity {
+            name: shortened(status.node.as_deref().unwrap_or_default()),
+            uid: status.uid.as_deref().map(shortened),
+        };
+        Err(WrongAgent::Stranger { meant: self.clone(), said })
+    }
+}
+
+impl WrongAgent {
+    /// Returns true if asking again may help.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::NotYetKnown)
+    }
+
+    /// Returns the same in few words, for a table.
+    pub fn short(&self) -> &'static str {
+        match self {
+            Self::Stranger { .. } => "another cluster's agent",
+            Self::NotYetKnown => "agent not identified yet",
+            Self::TooOld { .. } => "agent too old",
+        }
+    }
+
+    /// Returns a sentence about the agent at this address.
+    pub fn at(&self, address: impl fmt::Display) -> String {
+        match self {
+            Self::Stranger { meant, said } => {
+                format!("another cluster's agent answers at {address}: it speaks for {said}, not for {meant}")
+            }
+            Self::NotYetKnown => {
+                format!("the agent at {address} has not seen its Node yet and can't be identified")
+            }
+            Self::TooOld { version } => {
+                format!("the agent at {address} (nodegate {version}) is too old to be identified")
+            }
+        }
+    }
+}
+
+impl fmt::Display for NodeIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node {}", self.name)?;
+        self.uid.iter().try_for_each(|uid| write!(f, " (uid {uid})"))
+    }
+}
+
+fn shortened(text: &str) -> String {
+    harmless(&text.chars().take(LONGEST).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn says(node: Option<&str>, uid: Option<&str>, start_id: Option<&str>) -> Status {
+        let mut status = json!({
+            "version": "0.1.0", "uptime_ms": 1, "checks": [], "flips": [],
+            "cache": {"stale": false, "stale_after_ms": 15_000, "on_stale": "ready"},
+        });
+        for (key, value) in [("node", node), ("uid", uid), ("start_id", start_id)] {
+            if let Some(value) = value {
+                status[key] = json!(value);
+            }
+        }
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn meant() -> NodeIdentity {
+        NodeIdentity { name: "n1".to_owned(), uid: Some("u1".to_owned()) }
+    }
+
+    #[test]
+    fn name_and_uid_must_both_be_those_of_the_node_that_is_meant() {
+        let (n1, u1, id) = (Some("n1"), Some("u1"), Some("0123456789abcdef"));
+        assert_eq!(meant().confirm(&says(n1, u1, id)), Ok(()));
+        for (node, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
+            let status = says(node, uid, id);
+            let wrong = meant().confirm(&status).unwrap_err();
+            assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.may_pass(), "{wrong:?}");
+            assert!(meant().not_contradicted(&status).is_err());
+        }
+        let told = meant().confirm(&says(n1, Some("u2"), id)).unwrap_err().at("10.0.0.11");
+        assert_eq!(
+            told,
+            "another cluster's agent answers at 10.0.0.11: it speaks for Node n1 (uid u2), not for Node n1 (uid u1)"
+        );
+    }
+
+    #[test]
+    fn an_agent_without_a_uid_is_too_old_or_has_not_seen_its_node() {
+        let (old, new) = (says(Some("n1"), None, None), says(Some("n1"), None, Some("0123456789abcdef")));
+        let too_old = meant().confirm(&old).unwrap_err();
+        assert_eq!(
+            too_old.at("10.0.0.11:1"),
+            "the agent at 10.0.0.11:1 (nodegate 0.1.0) is too old to be identified"
+        );
+        assert_eq!(meant().confirm(&new), Err(WrongAgent::NotYetKnown));
+        assert!(WrongAgent::NotYetKnown.may_pass() && !too_old.may_pass());
+        for status in [&old, &new] {
+            assert_eq!(meant().not_contradicted(status), Ok(()));
+            // By name alone, that is enough.
+            assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(status), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_words_of_a_stranger_are_bounded_and_steer_no_terminal() {
+        let name = format!("\u{1b}[31m{}", "x".repeat(10_000));
+        let told = meant().confirm(&says(Some(&name), None, None)).unwrap_err().at("10.0.0.11");
+        assert!(told.len() < 600 && !told.contains('\u{1b}'), "{told}");
+    }
+}
