@@ -134,9 +134,9 @@ build: ## The optimised binary, target/release/nodegate
 plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
 	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
 
-plugin-test: ## kubectl nodegate with kubectl 1.27 to 1.33, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
+plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.36, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
 	@cargo build --quiet --locked --bin nodegate
-	@set -e; paths=""; for release in $(or $(KUBECTLS),1.27 1.28 1.29 1.30 1.31 1.32 1.33); do \
+	@set -e; paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36); do \
 	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
 	done; KUBECTLS="$$paths" cargo test --quiet --locked -p nodegate-kubectl --test stories -- \
 	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::

@@ -9,8 +9,9 @@ set -eu
 node=$1
 shift
 address=$(kubectl get node "$node" -o jsonpath='{.status.addresses[?(@.type=="InternalIP")].address}')
+uid=$(kubectl get node "$node" -o jsonpath='{.metadata.uid}')
 kubectl cordon "$node"
 # The flags are words of their own, and of two addresses the first will do.
 # shellcheck disable=SC2086
-nodegate wait --addr "${address%% *}:25001" ${WAIT:---for told}
+nodegate wait --addr "${address%% *}:25001" --node "$node" --node-uid "$uid" ${WAIT:---for told}
 kubectl drain "$node" --ignore-daemonsets --delete-emptydir-data "$@"

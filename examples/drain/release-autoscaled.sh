@@ -11,7 +11,8 @@ taint=ToBeDeletedByClusterAutoscaler
 nodes=$(kubectl get nodes -o go-template='{{range .items}}{{$node := .metadata.name}}{{range .spec.taints}}{{if eq .key "'$taint'"}}{{$node}} {{end}}{{end}}{{end}}')
 for node in $nodes; do
     address=$(kubectl get node "$node" -o jsonpath='{.status.addresses[?(@.type=="InternalIP")].address}')
-    if nodegate wait --for released --timeout 90s --addr "${address%% *}:25001"; then
+    uid=$(kubectl get node "$node" -o jsonpath='{.metadata.uid}')
+    if nodegate wait --for released --timeout 90s --addr "${address%% *}:25001" --node "$node" --node-uid "$uid"; then
         kubectl annotate node "$node" "$annotation-"
     fi
 done

@@ -72,7 +72,7 @@ struct Typed<'a> {
     is_first: bool,
     /// The flag before the last word, if its value is still to come.
     flag: Option<&'a Arg>,
-    /// Flags that have a value, by their names.
+    /// Flags that have a value, by their long names.
     values: Vec<(&'a str, &'a str)>,
     nodes: Vec<&'a str>,
     /// Behind `--` stands what is for others.
@@ -103,7 +103,7 @@ impl<'a> Typed<'a> {
 
     fn take(&mut self, word: &'a str) {
         if let Some(flag) = self.flag.take() {
-            self.values.push((flag.get_id().as_str(), word));
+            self.values.push((flag.get_long().unwrap_or_default(), word));
         } else if self.is_behind || word == "--" {
             self.is_behind = true;
         } else if word.starts_with('-') {
@@ -111,8 +111,10 @@ impl<'a> Typed<'a> {
                 word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
             let flag = self.flag_named(name);
             match value {
-                Some(value) => self.values.extend(flag.map(|flag| (flag.get_id().as_str(), value))),
-                None => self.flag = flag,
+                Some(value) => {
+                    self.values.extend(flag.map(|flag| (flag.get_long().unwrap_or_default(), value)));
+                }
+                None => self.flag = flag.filter(|flag| !flag.is_require_equals_set()),
             }
         } else if let Some(command) = self.command.find_subcommand(word).filter(|_| self.is_first) {
             self.command = command;
@@ -156,11 +158,12 @@ impl<'a> Typed<'a> {
 
     /// The names of the cluster's nodes, of the cluster that the flags name.
     fn names(&self) -> Vec<String> {
-        let chosen = self.values.iter().filter(|(flag, _)| matches!(*flag, "kubeconfig" | "context"));
-        let flags = chosen.map(|(flag, value)| format!("--{flag}={value}"));
         let parser = ClusterArgs::augment_args(Command::new(NAME).no_binary_name(true));
+        let is_one = |flag: &str| parser.get_arguments().any(|arg| arg.get_long() == Some(flag));
+        let chosen = self.values.iter().filter(|(flag, _)| is_one(flag));
+        let flags: Vec<_> = chosen.map(|(flag, value)| format!("--{flag}={value}")).collect();
         let Ok(args) =
-            parser.try_get_matches_from(flags).and_then(|found| ClusterArgs::from_arg_matches(&found))
+            parser.try_get_matches_from(flags.iter()).and_then(|found| ClusterArgs::from_arg_matches(&found))
         else {
             return Vec::new();
         };
@@ -173,7 +176,7 @@ impl<'a> Typed<'a> {
 
 fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let names = runtime.block_on(async { Cluster::connect(args).await?.names().await }).ok()?;
+    let names = runtime.block_on(async { Cluster::connect(args).await.ok()?.names().await.ok() })?;
     // A shell reads them.
     Some(names.into_iter().filter(|name| is_name(name)).collect())
 }

@@ -1,13 +1,9 @@
 //! Where it is shown: a terminal, or a file or pipe, which gets neither colours nor symbols nor lines that are written over.
 
+use nodegate_agent_client::harmless;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Height, Width, terminal_size};
-
-/// Text from elsewhere, without what would steer a terminal.
-pub(crate) fn harmless(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), "\u{fffd}")
-}
 
 /// How much room there is where nothing is known of it.
 const USUAL: Size = Size { columns: 80, rows: 24 };

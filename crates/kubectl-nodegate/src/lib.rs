@@ -10,6 +10,7 @@ mod cluster;
 mod complete;
 mod console;
 mod drain;
+mod error;
 mod fleet;
 mod limits;
 mod uncordon;
@@ -18,6 +19,7 @@ mod wait;
 use agents::Agents;
 use args::{Args, ClusterArgs, Command};
 use cluster::Cluster;
+use error::Error;
 use nodegate_settings::{UNKNOWN, read};
 use std::process::ExitCode;
 
@@ -40,31 +42,29 @@ fn start() -> Result<ExitCode, ExitCode> {
     wrong.ensure_none()?;
     limits::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(&format!("can't start: {error}")))?;
-    let code = runtime.block_on(done(args));
+    let runtime = runtime.map_err(|error| failed(&Error::Start(error)))?;
+    let code = runtime.block_on(done(args)).map(ExitCode::from).map_err(|error| failed(&error));
     // A name that is still being looked up must not hold the end up.
     runtime.shutdown_background();
     code
 }
 
-async fn done(args: Args) -> Result<ExitCode, ExitCode> {
+async fn done(args: Args) -> Result<u8, Error> {
     let Args { command, fleet, cluster } = args;
-    let code = match command {
+    match command {
         None => fleet::run(&agents(&cluster).await?, &fleet).await,
         Some(Command::Wait(args)) => wait::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Uncordon(args)) => uncordon::run(&agents(&args.cluster).await?, &args).await,
-    };
-    code.map(ExitCode::from).map_err(|error| failed(&error))
+    }
 }
 
-async fn agents(args: &ClusterArgs) -> Result<Agents, ExitCode> {
-    let cluster = Cluster::connect(args).await.map_err(|error| failed(&error.to_string()))?;
-    Ok(Agents::new(cluster, args))
+async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
+    Ok(Agents::new(Cluster::connect(args).await?, args))
 }
 
 /// Nothing is known, and why.
-fn failed(error: &str) -> ExitCode {
-    eprintln!("kubectl-nodegate: {}", console::harmless(error));
+fn failed(error: &Error) -> ExitCode {
+    eprintln!("kubectl-nodegate: {}", nodegate_agent_client::harmless(&error.to_string()));
     ExitCode::from(UNKNOWN)
 }

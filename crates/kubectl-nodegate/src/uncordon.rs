@@ -3,18 +3,19 @@
 use crate::agents::Agents;
 use crate::args::UncordonArgs;
 use crate::console::Console;
+use crate::error::Error;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use nodegate_readiness::probers::Goal;
 
 /// Brings the nodes back, then waits for all of them; gives the exit code.
-pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, String> {
+pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::new();
+    console.line(&format!("cluster: {}", agents.cluster().in_words()));
     for node in &nodes {
         let steps = Steps::begin(&console, &node.name);
         if node.unschedulable {
-            let done = agents.cluster().set_unschedulable(&node.name, false).await;
-            done.map_err(|error| error.to_string())?;
+            agents.cluster().set_unschedulable(&node.name, false).await?;
             steps.line("uncordoned");
         } else {
             steps.line("was not cordoned");

@@ -4,6 +4,7 @@ use crate::agents::Agents;
 use crate::args::WaitArgs;
 use crate::cluster::Node;
 use crate::console::Console;
+use crate::error::Error;
 use futures::stream::{self, StreamExt};
 use nodegate_readiness::probers::{Demands, Ended, Goal, Waiting};
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(crate) struct Steps<'a> {
 }
 
 /// Waits, and gives the exit code.
-pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, String> {
+pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::new();
     let WaitArgs { goal, ref patience, .. } = *args;
@@ -44,10 +45,10 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, String> 
 }
 
 /// The nodes of these names; it is an error if one is not there.
-pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<Node>, String> {
-    let nodes = agents.cluster().named(names).await.map_err(|error| error.to_string())?;
+pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<Node>, Error> {
+    let nodes = agents.cluster().named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
-        Some(absent) => Err(format!("the cluster has no Node {}", absent.name)),
+        Some(absent) => Err(Error::NoSuchNode(absent.name.clone())),
         None => Ok(nodes),
     }
 }
@@ -73,7 +74,7 @@ impl Wait<'_> {
         let mut waiting = Waiting::new(self.goal, self.demands, self.timeout);
         loop {
             let said = self.agents.ask(node).await;
-            let said = said.as_ref().map(|answer| &answer.status).map_err(|error| error.detail.as_str());
+            let said = said.as_ref().map(|answer| &answer.said.status).map_err(|error| error.detail.as_str());
             let progress = waiting.step(said, began.elapsed());
             progress.lines.iter().for_each(|line| steps.line(line));
             if let Some(ended) = progress.ended {

@@ -128,6 +128,13 @@ pub struct CheckStatus {
 }
 
 impl Status {
+    /// Returns true if the node drains because of the label that excludes it from load balancers, the last of the default
+    /// signals.
+    pub fn is_excluded_by_label(&self) -> bool {
+        let is_it = self.reason.as_ref().is_some_and(|reason| reason.code() == EXCLUDED);
+        self.verdict == Some(Verdict::Draining) && is_it
+    }
+
     /// Adds the identity of the process that answers, which is not on the board.
     #[must_use]
     pub fn started_as(self, start_id: &str) -> Self {

@@ -31,6 +31,8 @@ fn one_line(error: &clap::Error) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    // Behind `--` no program takes flags as values.
+    let telling = telling.filter(|line| !line.starts_with("tip: to pass "));
     telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1)
 }
 

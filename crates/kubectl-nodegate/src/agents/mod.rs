@@ -1,22 +1,17 @@
 //! Asking agents for all that they know: at their node's address, or through the API server's proxy of their pod.
 
-mod direct;
 mod proxied;
 
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, Node};
-use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
-use nodegate_readiness::status::Status;
+use nodegate_agent_client::{Answered, AskError, STATUS_PATH, WrongAgent, ask, understand};
 use proxied::Pods;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::time::Duration;
 
-/// What says everything.
-const PATH: &str = "/status.json";
-/// The longest answer that is read. Fifty flips, 256 probers and a Node with hundreds of labels are well below.
-const MOST: usize = 1 << 20;
 /// How many agents are asked at a time: a thousand that hang are rows after four times the patience for one.
 const AT_ONCE: usize = 256;
 /// How long an agent may take before the API server is asked as well.
@@ -33,9 +28,7 @@ pub(crate) struct Agents {
 
 /// What an agent said.
 pub(crate) struct Answer {
-    pub(crate) status: Status,
-    /// The same as it was sent.
-    pub(crate) body: Bytes,
+    pub(crate) said: Answered,
     pub(crate) way: Way,
 }
 
@@ -60,6 +53,15 @@ impl NoAnswer {
         Self { short: short.into(), detail: detail.into() }
     }
 
+    fn of(address: impl fmt::Display, error: &AskError) -> Self {
+        let hint = if matches!(error, AskError::Refused(404)) { " (--port)" } else { "" };
+        Self::new(error.short(), format!("{address}: {error}{hint}"))
+    }
+
+    fn wrong(address: impl fmt::Display, wrong: &WrongAgent) -> Self {
+        Self::new(wrong.short(), wrong.at(address))
+    }
+
     /// Both ways were tried.
     fn and(self, proxied: &Self) -> Self {
         Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
@@ -68,7 +70,7 @@ impl NoAnswer {
 
 impl Agents {
     pub(crate) fn new(cluster: Cluster, args: &ClusterArgs) -> Self {
-        let ClusterArgs { port, via, request_timeout: timeout, .. } = *args;
+        let ClusterArgs { port, via, agent_timeout: timeout, .. } = *args;
         Self { cluster, pods: Pods::default(), port, via, timeout }
     }
 
@@ -94,7 +96,7 @@ impl Agents {
         }
         match (self.via, node.address) {
             (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
-            (Via::Node, Some(address)) => self.within(self.direct(address)).await,
+            (Via::Node, Some(address)) => self.direct(node, address).await,
             (Via::Node, None) => Err(NoAnswer::new("no InternalIP", "the Node has no InternalIP")),
             (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
         }
@@ -102,7 +104,7 @@ impl Agents {
 
     /// An error of the node's own address is the one that is told first: that is where balancers ask.
     async fn first_of_both(&self, node: &Node, address: IpAddr) -> Result<Answer, NoAnswer> {
-        let mut direct = pin!(self.within(self.direct(address)));
+        let mut direct = pin!(self.direct(node, address));
         let failed = match tokio::time::timeout(HEAD_START.min(self.timeout / 2), &mut direct).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => Some(error),
@@ -136,14 +138,18 @@ impl Agents {
         tokio::time::timeout(timeout, asked).await.unwrap_or_else(|error| Err(late(error)))
     }
 
-    async fn direct(&self, ip: IpAddr) -> Result<Answer, NoAnswer> {
+    /// Asks at the node's address, where another cluster's agent may answer.
+    async fn direct(&self, node: &Node, ip: IpAddr) -> Result<Answer, NoAnswer> {
         let address = SocketAddr::new(ip, self.port);
-        let (code, body) = direct::get(address, PATH, MOST)
-            .await
-            .map_err(|error| NoAnswer::new(error.short(), format!("{address}: {error}")))?;
-        understood(code, body, Way::Node(address))
+        let said = ask(address, self.timeout).await.map_err(|error| match error {
+            error @ AskError::Late(_) => NoAnswer::new(error.short(), error.to_string()),
+            error => NoAnswer::of(address, &error),
+        })?;
+        node.identity().confirm(&said.status).map_err(|wrong| NoAnswer::wrong(ip, &wrong))?;
+        Ok(Answer { said, way: Way::Node(address) })
     }
 
+    /// Asks through the API server, which knows on which node the pod is. An agent that can't tell whose it is, is believed.
     async fn proxied(&self, node: &Node) -> Result<Answer, NoAnswer> {
         let pods =
             self.pods.get(&self.cluster).await.map_err(|error| NoAnswer::new("no way to it", error))?;
@@ -152,26 +158,14 @@ impl Agents {
             let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
             return Err(NoAnswer::new("no agent", detail));
         };
-        let answer = self.cluster.ask_pod(pod, self.port, PATH, MOST).await;
-        let proxied = answer.map_err(|error| NoAnswer::new("no way to it", error))?;
-        match proxied::refusal(&proxied) {
-            Some(refusal) => Err(NoAnswer::new("no way to it", refusal)),
-            None => understood(proxied.status, proxied.body, Way::Proxy { pod: pod.clone() }),
+        let reply = self.cluster.ask_pod(pod, self.port, STATUS_PATH).await;
+        let reply = reply.map_err(|error| NoAnswer::new("no way to it", error))?;
+        if let Some(refusal) = proxied::refusal(&reply) {
+            return Err(NoAnswer::new("no way to it", refusal));
         }
-    }
-}
-
-/// Reads what was answered.
-fn understood(code: u16, body: Bytes, way: Way) -> Result<Answer, NoAnswer> {
-    if code != 200 {
-        let hint = if code == 404 { "; an agent with --metrics-addr answers there (--port)" } else { "" };
-        return Err(NoAnswer::new(format!("HTTP {code}"), format!("{PATH} answered HTTP {code}{hint}")));
-    }
-    match serde_json::from_slice(&body) {
-        Ok(status) => Ok(Answer { status, body, way }),
-        Err(error) => {
-            let detail = format!("the answer to {PATH} is not one of nodegate: {error}");
-            Err(NoAnswer::new("no agent of nodegate", detail))
-        }
+        let at = format!("the pod {pod}");
+        let said = understand(reply).map_err(|error| NoAnswer::of(&at, &error))?;
+        node.identity().not_contradicted(&said.status).map_err(|wrong| NoAnswer::wrong(&at, &wrong))?;
+        Ok(Answer { said, way: Way::Proxy { pod: pod.clone() } })
     }
 }

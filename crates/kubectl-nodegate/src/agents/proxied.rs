@@ -1,6 +1,7 @@
 //! What is needed to ask through the API server: the agents' pods, and what its refusals say.
 
-use crate::cluster::{Cluster, Proxied};
+use crate::cluster::Cluster;
+use nodegate_agent_client::Reply;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +45,7 @@ impl Pods {
 }
 
 /// What the API server says itself in place of an agent; `None` if it is the agent that answers.
-pub(crate) fn refusal(answer: &Proxied) -> Option<String> {
+pub(crate) fn refusal(answer: &Reply) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {
         kind: String,

@@ -1,17 +1,22 @@
 //! Where the cluster is and who asks, as kubectl finds it.
 
-use crate::args::ClusterArgs;
+use crate::args::KubectlArgs;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use ipnet::IpNet;
 use kube::Config;
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
+    NamedAuthInfo, NamedCluster, NamedContext,
+};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for a TCP connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The certificates of a pod's own cluster.
+const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// Why it is not known where the cluster is.
 #[derive(Debug, thiserror::Error)]
@@ -22,19 +27,32 @@ pub(crate) enum ConfigError {
     NoKubeconfig(InClusterError),
     #[error("there is no kubeconfig with a context {0:?}")]
     NoContext(String),
+    #[error("the kubeconfig has no cluster {0:?}")]
+    NoCluster(String),
+    #[error("the kubeconfig has no user {0:?}")]
+    NoUser(String),
 }
 
-/// The configuration of the client.
-pub(crate) async fn config(args: &ClusterArgs) -> Result<Config, ConfigError> {
-    let kubeconfig = match &args.kubeconfig {
+/// Where the cluster is, and who asks.
+pub(crate) struct Found {
+    pub(crate) config: Config,
+    /// The context's name; `None` if there is none, as in a pod.
+    pub(crate) context: Option<String>,
+    /// The one cluster and user of `config`, as a kubeconfig; `None` for a pod's own service account.
+    pub(crate) kubeconfig: Option<Kubeconfig>,
+}
+
+/// Finds the cluster as kubectl does with the same flags.
+pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
+    let read = match &args.kubeconfig {
         Some(file) => Some(Kubeconfig::read_from(file)?),
         None => kubeconfig_of_environment()?,
     };
-    let mut config = match (kubeconfig, &args.context) {
-        (Some(kubeconfig), context) => of_kubeconfig(kubeconfig, context.clone()).await?,
-        (None, Some(context)) => return Err(ConfigError::NoContext(context.clone())),
-        (None, None) => Config::incluster().map_err(ConfigError::NoKubeconfig)?,
+    let mut found = match read.or_else(|| args.server.is_some().then(Kubeconfig::default)) {
+        Some(read) => of_kubeconfig(read, args).await?,
+        None => in_cluster(args).await?,
     };
+    let config = &mut found.config;
     config.headers.push((
         USER_AGENT,
         HeaderValue::from_static(concat!("kubectl-nodegate/", env!("CARGO_PKG_VERSION"))),
@@ -42,20 +60,144 @@ pub(crate) async fn config(args: &ClusterArgs) -> Result<Config, ConfigError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // An agent whose pod can't be reached is a 503, and no reason to ask again.
     config.default_retry = false;
-    Ok(config)
+    Ok(found)
 }
 
-async fn of_kubeconfig(kubeconfig: Kubeconfig, context: Option<String>) -> Result<Config, KubeconfigError> {
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let names_proxy = names_proxy(&kubeconfig, options.context.as_ref());
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+/// A pod's own cluster; with other credentials than its service account's if the flags say so.
+async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
+    for (name, error) in [
+        (&args.context, ConfigError::NoContext as fn(String) -> ConfigError),
+        (&args.cluster, ConfigError::NoCluster),
+        (&args.user, ConfigError::NoUser),
+    ] {
+        if let Some(name) = name {
+            return Err(error(name.clone()));
+        }
+    }
+    let mut config = Config::incluster().map_err(ConfigError::NoKubeconfig)?;
+    if args.token.is_some() {
+        let cluster = Cluster {
+            server: Some(config.cluster_url.to_string()),
+            certificate_authority: Some(POD_CA.to_owned()),
+            ..Cluster::default()
+        };
+        return loaded(cluster, AuthInfo::default(), None, args).await;
+    }
+    impersonate(&mut config.auth_info, args);
+    Ok(Found { config, context: None, kubeconfig: None })
+}
+
+async fn of_kubeconfig(read: Kubeconfig, args: &KubectlArgs) -> Result<Found, ConfigError> {
+    let name = args.context.clone().or_else(|| read.current_context.clone().filter(|name| !name.is_empty()));
+    let context = match &name {
+        Some(name) => {
+            let named = read.contexts.iter().find(|named| named.name == *name);
+            let context = named.and_then(|named| named.context.clone());
+            // As with kubectl, a current context that is not there is none if the flags say everything.
+            context
+                .or_else(|| (args.context.is_none() && args.server.is_some()).then(Context::default))
+                .ok_or_else(|| ConfigError::NoContext(name.clone()))?
+        }
+        None if args.server.is_some() || args.cluster.is_some() => Context::default(),
+        None => return Err(KubeconfigError::CurrentContextNotSet.into()),
+    };
+    let named = args.cluster.as_deref().unwrap_or(&context.cluster);
+    let cluster =
+        read.clusters.iter().find(|cluster| cluster.name == named).and_then(|found| found.cluster.clone());
+    let cluster = match cluster {
+        Some(cluster) => cluster,
+        None if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
+        None => return Err(ConfigError::NoCluster(named.to_owned())),
+    };
+    let named = args.user.as_deref().or(context.user.as_deref());
+    let user = read.auth_infos.iter().find(|user| Some(user.name.as_str()) == named);
+    let user = match (user, &args.user) {
+        (Some(user), _) => user.auth_info.clone().unwrap_or_default(),
+        (None, Some(name)) => return Err(ConfigError::NoUser(name.clone())),
+        // As with client-go.
+        (None, None) => AuthInfo::default(),
+    };
+    loaded(cluster, user, name, args).await
+}
+
+/// The same with what the flags say in place of the kubeconfig.
+async fn loaded(
+    mut cluster: Cluster,
+    mut user: AuthInfo,
+    context: Option<String>,
+    args: &KubectlArgs,
+) -> Result<Found, ConfigError> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    if args.server.is_some() {
+        cluster.server.clone_from(&args.server);
+    }
+    if args.server.is_some() || args.tls_server_name.is_some() {
+        cluster.tls_server_name.clone_from(&args.tls_server_name);
+    }
+    if let Some(file) = &args.certificate_authority {
+        (cluster.certificate_authority, cluster.certificate_authority_data) = (Some(text(file)), None);
+    }
+    if let Some(insecure) = args.insecure_skip_tls_verify {
+        cluster.insecure_skip_tls_verify = Some(insecure);
+        if insecure && args.certificate_authority.is_none() {
+            (cluster.certificate_authority, cluster.certificate_authority_data) = (None, None);
+        }
+    }
+    if let Some(token) = &args.token {
+        user = AuthInfo {
+            token: Some(token.clone().into()),
+            client_certificate: user.client_certificate,
+            client_certificate_data: user.client_certificate_data,
+            client_key: user.client_key,
+            client_key_data: user.client_key_data,
+            ..AuthInfo::default()
+        };
+    }
+    if let Some(file) = &args.client_certificate {
+        (user.client_certificate, user.client_certificate_data) = (Some(text(file)), None);
+    }
+    if let Some(file) = &args.client_key {
+        (user.client_key, user.client_key_data) = (Some(text(file)), None);
+    }
+    impersonate(&mut user, args);
+    let names_proxy = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
+    let kubeconfig = alone(cluster, user);
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await?;
     // kube compares NO_PROXY with the proxy's own name.
     let host = config.cluster_url.host().unwrap_or_default();
     let direct = ["NO_PROXY", "no_proxy"].into_iter().filter_map(|name| std::env::var(name).ok());
     if !names_proxy && direct.into_iter().any(|list| is_named(host, &list)) {
         config.proxy_url = None;
     }
-    Ok(config)
+    Ok(Found { config, context, kubeconfig: Some(kubeconfig) })
+}
+
+fn impersonate(user: &mut AuthInfo, args: &KubectlArgs) {
+    if args.impersonate.is_some() {
+        user.impersonate.clone_from(&args.impersonate);
+    }
+    if args.impersonate_uid.is_some() {
+        user.impersonate_uid.clone_from(&args.impersonate_uid);
+    }
+    if !args.impersonate_groups.is_empty() {
+        user.impersonate_groups = Some(args.impersonate_groups.clone());
+    }
+}
+
+/// A kubeconfig of one cluster and one user.
+fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    let name = || "nodegate".to_owned();
+    let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
+    Kubeconfig {
+        kind: Some("Config".to_owned()),
+        api_version: Some("v1".to_owned()),
+        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    }
 }
 
 /// The files of `KUBECONFIG`, else `~/.kube/config`; as with kubectl, one that is not there is left out.
@@ -74,16 +216,6 @@ fn kubeconfig_of_environment() -> Result<Option<Kubeconfig>, KubeconfigError> {
         });
     }
     Ok(merged)
-}
-
-/// Whether the kubeconfig itself names a proxy, and not the environment.
-fn names_proxy(kubeconfig: &Kubeconfig, context: Option<&String>) -> bool {
-    let context = context.or(kubeconfig.current_context.as_ref());
-    let named = kubeconfig.contexts.iter().find(|named| Some(&named.name) == context);
-    let cluster = named.and_then(|named| named.context.as_ref()).map(|context| &context.cluster);
-    let named = kubeconfig.clusters.iter().find(|named| Some(&named.name) == cluster);
-    let cluster = named.and_then(|named| named.cluster.as_ref());
-    cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|url| !url.is_empty())
 }
 
 /// Whether a host is one that `NO_PROXY` names: by name, with all below it, by address, by network, or all.

@@ -1,24 +1,28 @@
 //! What the API server is asked for and told.
 
 mod config;
+mod handed;
 
 use crate::args::ClusterArgs;
-use bytes::Bytes;
+use crate::error::Error;
 use config::ConfigError;
 use futures::stream::{self, StreamExt, TryStreamExt};
+pub(crate) use handed::{Handed, go};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
+use nodegate_agent_client::{MOST, NodeIdentity, Reply};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the API server may take for an answer; a list of 5,000 Nodes from afar takes its time.
+/// How long the API server may take for an answer without `--request-timeout`; a list of 5,000 Nodes from afar takes its time.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// As kubectl has it: so many objects at once.
 const PAGE: u32 = 500;
@@ -26,6 +30,8 @@ const PAGE: u32 = 500;
 const BY_NAME_AT_ONCE: usize = 16;
 /// What the manifests put on the agents' pods.
 const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
+/// What kubeadm and Talos put on the nodes of a control plane.
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 /// Why the API server is of no help.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +44,8 @@ pub(crate) enum ClusterError {
         what: String,
         error: Box<kube::Error>,
     },
-    #[error("{what}: the API server did not answer within {} s", API_TIMEOUT.as_secs())]
-    Timeout { what: String },
+    #[error("{what}: the API server did not answer within {}", humantime::format_duration(*within))]
+    Timeout { what: String, within: Duration },
 }
 
 impl ClusterError {
@@ -54,9 +60,13 @@ impl ClusterError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) name: String,
+    /// `metadata.uid`, which tells it from a node of another cluster.
+    pub(crate) uid: Option<String>,
     /// Its first `InternalIP`.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
+    /// Whether it is one of the control plane.
+    pub(crate) is_control_plane: bool,
     /// Whether the API server knows it.
     pub(crate) exists: bool,
 }
@@ -66,22 +76,42 @@ pub(crate) struct Node {
 pub(crate) struct Cluster {
     client: Client,
     namespace: String,
-}
-
-/// What the API server's proxy brought.
-pub(crate) struct Proxied {
-    pub(crate) status: u16,
-    pub(crate) body: Bytes,
+    timeout: Duration,
+    name: Arc<str>,
+    handed: Arc<Handed>,
 }
 
 impl Cluster {
     /// Reads the kubeconfig, and runs the program that it may get credentials from. Nothing is asked yet.
-    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, ClusterError> {
-        let config = config::config(args).await?;
-        let what = format!("can't use the credentials for {}", config.cluster_url);
-        let client =
-            Client::try_from(config).map_err(|error| ClusterError::Kube { what, error: Box::new(error) })?;
-        Ok(Self { client, namespace: args.namespace.clone() })
+    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
+        let found = config::find(&args.kubectl).await.map_err(ClusterError::from)?;
+        let server = found.config.cluster_url.to_string();
+        let server = server.trim_end_matches('/');
+        let name = match &found.context {
+            Some(context) => format!("context {context}, server {server}"),
+            None => format!("server {server}"),
+        };
+        let handed = Handed::new(&args.kubectl, &found).map_err(Error::HandOver)?;
+        let what = format!("can't use the credentials for {server}");
+        let client = Client::try_from(found.config)
+            .map_err(|error| ClusterError::Kube { what, error: Box::new(error) })?;
+        Ok(Self {
+            client,
+            namespace: args.namespace.clone(),
+            timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
+            name: name.into(),
+            handed: Arc::new(handed),
+        })
+    }
+
+    /// Which cluster it is, for a person: context and server.
+    pub(crate) fn in_words(&self) -> &str {
+        &self.name
+    }
+
+    /// What every kubectl gets that is called.
+    pub(crate) fn handed(&self) -> &Handed {
+        &self.handed
     }
 
     /// The namespace of the agents' pods.
@@ -95,7 +125,7 @@ impl Cluster {
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
         let list = async |page: &ListParams| api.list(page).await;
-        pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(Node::of))).await?;
+        self.pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(Node::of))).await?;
         Ok(nodes)
     }
 
@@ -105,7 +135,7 @@ impl Cluster {
         let mut names = Vec::new();
         let list = async |page: &ListParams| api.list_metadata(page).await;
         let keep = |items: Vec<_>| names.extend(items.iter().map(ResourceExt::name_any));
-        pages("can't list Nodes", ListParams::default(), list, keep).await?;
+        self.pages("can't list Nodes", ListParams::default(), list, keep).await?;
         Ok(names)
     }
 
@@ -118,7 +148,7 @@ impl Cluster {
     /// A Node; one that is not there says so.
     pub(crate) async fn node(&self, name: &str) -> Result<Node, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
-        let found = in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
+        let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(found.as_ref().map_or_else(|| Node::absent(name), Node::of))
     }
 
@@ -139,7 +169,7 @@ impl Cluster {
         };
         let what = format!("can't list Pods in {}", self.namespace);
         let list = async |page: &ListParams| api.list(page).await;
-        pages(&what, ListParams::default().labels(AGENT_LABEL), list, keep).await?;
+        self.pages(&what, ListParams::default().labels(AGENT_LABEL), list, keep).await?;
         Ok(pods)
     }
 
@@ -155,24 +185,50 @@ impl Cluster {
         let what = if unschedulable { "can't cordon" } else { "can't uncordon" };
         let params = PatchParams::default();
         let done = api.patch(name, &params, &patch);
-        in_time(&format!("{what} {name}"), done).await.map(drop)
+        self.in_time(&format!("{what} {name}"), done).await.map(drop)
     }
 
-    /// Asks a port of a pod through the API server; `most` bounds the answer.
-    pub(crate) async fn ask_pod(
-        &self,
-        pod: &str,
-        port: u16,
-        path: &str,
-        most: usize,
-    ) -> Result<Proxied, String> {
+    /// Asks a port of a pod through the API server.
+    pub(crate) async fn ask_pod(&self, pod: &str, port: u16, path: &str) -> Result<Reply, String> {
         let path = format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy{path}", self.namespace);
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), most).collect().await;
+        let body = Limited::new(answer.into_body(), MOST).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
-        Ok(Proxied { status, body })
+        Ok(Reply { status, body })
+    }
+
+    /// Lists page by page, and gives what is on each away.
+    async fn pages<T: Clone>(
+        &self,
+        what: &str,
+        wanted: ListParams,
+        list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>,
+        mut keep: impl FnMut(Vec<T>),
+    ) -> Result<(), ClusterError> {
+        let mut page = wanted.limit(PAGE);
+        loop {
+            let found = self.in_time(what, list(&page)).await?;
+            keep(found.items);
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        what: &str,
+        asked: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, ClusterError> {
+        let within = self.timeout;
+        match tokio::time::timeout(within, asked).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(ClusterError::Kube { what: what.to_owned(), error: Box::new(error) }),
+            Err(_) => Err(ClusterError::Timeout { what: what.to_owned(), within }),
+        }
     }
 }
 
@@ -182,37 +238,30 @@ impl Node {
         let mut internal = addresses.filter(|address| address.type_ == "InternalIP");
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let address = internal.find_map(|address| address.address.parse().ok());
-        Self { name: node.name_any(), address, unschedulable, exists: true }
+        Self {
+            name: node.name_any(),
+            uid: node.metadata.uid.clone(),
+            address,
+            unschedulable,
+            is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
+            exists: true,
+        }
     }
 
     fn absent(name: &str) -> Self {
-        Self { name: name.to_owned(), address: None, unschedulable: false, exists: false }
-    }
-}
-
-/// Lists page by page, and gives what is on each away.
-async fn pages<T: Clone>(
-    what: &str,
-    wanted: ListParams,
-    list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>,
-    mut keep: impl FnMut(Vec<T>),
-) -> Result<(), ClusterError> {
-    let mut page = wanted.limit(PAGE);
-    loop {
-        let found = in_time(what, list(&page)).await?;
-        keep(found.items);
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
+        Self {
+            name: name.to_owned(),
+            uid: None,
+            address: None,
+            unschedulable: false,
+            is_control_plane: false,
+            exists: false,
         }
     }
-}
 
-async fn in_time<T>(what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, ClusterError> {
-    match tokio::time::timeout(API_TIMEOUT, asked).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(ClusterError::Kube { what: what.to_owned(), error: Box::new(error) }),
-        Err(_) => Err(ClusterError::Timeout { what: what.to_owned() }),
+    /// Whom an agent must speak for.
+    pub(crate) fn identity(&self) -> NodeIdentity {
+        NodeIdentity { name: self.name.clone(), uid: self.uid.clone() }
     }
 }
 

@@ -2,76 +2,72 @@
 
 use super::signals;
 use super::stopped::Stopped;
-use crate::args::DrainArgs;
-use crate::console::harmless;
+use crate::args::{DrainArgs, DryRun};
+use crate::cluster::{Handed, go};
+use nodegate_agent_client::harmless;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
-/// The agents are a DaemonSet, so there is one on every node.
-const IGNORE_DAEMONSETS: &str = "--ignore-daemonsets";
-/// Shows what would be done, and looks whether it may be.
-const DRY_RUN: &str = "--dry-run=client";
 /// How long it may take to end once it was told to.
 const TO_END: Duration = Duration::from_secs(10);
 
-/// kubectl, with the same cluster and the operator's flags.
-pub(super) struct Kubectl {
-    cluster: Vec<String>,
+/// kubectl, in the same cluster, as the same user, with the operator's flags.
+pub(super) struct Kubectl<'a> {
+    handed: &'a Handed,
     flags: Vec<String>,
 }
 
-impl Kubectl {
-    pub(super) fn new(args: &DrainArgs) -> Self {
-        let mut cluster = Vec::new();
-        if let Some(file) = &args.cluster.kubeconfig {
-            cluster.push(format!("--kubeconfig={}", file.display()));
-        }
-        cluster.extend(args.cluster.context.iter().map(|context| format!("--context={context}")));
-        let is_given = args.kubectl.iter().any(|flag| flag.starts_with(IGNORE_DAEMONSETS));
-        let own = (!is_given).then(|| IGNORE_DAEMONSETS.to_owned());
-        Self { cluster, flags: own.into_iter().chain(args.kubectl.iter().cloned()).collect() }
+impl<'a> Kubectl<'a> {
+    pub(super) fn new(args: &DrainArgs, handed: &'a Handed) -> Self {
+        let timeout = args.patience.timeout.map(|timeout| format!("--timeout={}", go(timeout)));
+        Self { handed, flags: args.eviction.flags().into_iter().chain(timeout).collect() }
     }
 
     /// As a person would type it.
     pub(super) fn in_words(&self, node: &str) -> String {
-        format!("kubectl drain {node} {}", [self.cluster.clone(), self.flags.clone()].concat().join(" "))
+        format!("kubectl drain {node} {}{}", self.flags.join(" "), self.handed.shown())
     }
 
     fn command(&self, node: &str) -> Command {
         let mut command = Command::new("kubectl");
-        command.args(["drain", node]).args(&self.cluster).args(&self.flags).stdin(Stdio::null());
+        command.args(["drain", node]).args(&self.flags).args(self.handed.flags()).stdin(Stdio::null());
         command
     }
 
     /// Looks whether it could be done: for pods that nobody makes anew or that hold data it wants a flag, and says so.
     pub(super) async fn rehearse(&self, node: &str) -> Result<(), Stopped> {
-        let rehearsed = self.command(node).arg(DRY_RUN).kill_on_drop(true).output().await;
-        let output = rehearsed.map_err(|error| Stopped::failed(format!("can't run kubectl: {error}")))?;
+        let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
+        let output = rehearsed.map_err(Stopped::NoKubectl)?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> =
             said.lines().map(str::trim).filter(|line| !line.is_empty()).map(harmless).collect();
-        Err(Stopped::failed(format!("kubectl drain would not do it: {}", said.join("; "))))
+        Err(Stopped::WouldNot(said.join("; ")))
     }
 
-    /// Does it; what it says goes where ours goes.
-    pub(super) async fn drain(&self, node: &str) -> Result<(), Stopped> {
-        let child = self.command(node).spawn();
-        let mut child = child.map_err(|error| Stopped::failed(format!("can't run kubectl: {error}")))?;
+    /// Does it, or shows what it would do; what it says goes where ours goes.
+    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), Stopped> {
+        let mut command = self.command(node);
+        match dry_run {
+            DryRun::None => {}
+            DryRun::Client => drop(command.arg("--dry-run=client")),
+            DryRun::Server => drop(command.arg("--dry-run=server")),
+        }
+        let mut child = command.spawn().map_err(Stopped::NoKubectl)?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
             signal = signals::ending() => {
                 end(&mut child).await;
-                return Err(Stopped::failed(format!("broken off by {signal}")));
+                return Err(Stopped::BrokenOff(signal));
             }
         };
         match ended {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Stopped::failed(format!("kubectl drain ended with {status}"))),
-            Err(error) => Err(Stopped::failed(format!("kubectl drain: {error}"))),
+            Ok(status) => Err(Stopped::Kubectl(status)),
+            Err(error) => Err(Stopped::Lost(error)),
         }
     }
 }

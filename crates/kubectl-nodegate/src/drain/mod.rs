@@ -6,12 +6,14 @@ mod signals;
 mod stopped;
 
 use crate::agents::Agents;
-use crate::args::DrainArgs;
+use crate::args::{DrainArgs, DryRun};
 use crate::cluster::Node;
 use crate::console::Console;
+use crate::error::Error;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
 use nodegate_readiness::probers::Ended;
+use preflight::Preflight;
 use std::cell::Cell;
 use stopped::Stopped;
 
@@ -30,16 +32,17 @@ struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
     console: &'a Console,
-    kubectl: &'a Kubectl,
+    kubectl: &'a Kubectl<'a>,
     node: &'a Node,
     steps: Steps<'a>,
     left: Cell<Left>,
 }
 
 /// Drains the nodes, and gives the exit code.
-pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, String> {
-    let nodes = existing(agents, &args.nodes).await?;
-    let (console, kubectl) = (Console::new(), Kubectl::new(args));
+pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
+    let nodes = chosen(agents, args).await?;
+    let (console, kubectl) = (Console::new(), Kubectl::new(args, agents.cluster().handed()));
+    console.line(&format!("cluster: {}", agents.cluster().in_words()));
     for (number, node) in nodes.iter().enumerate() {
         let steps = Steps::begin(&console, &node.name);
         let drain = Drain {
@@ -52,36 +55,70 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, String>
             left: Cell::new(Left::Untouched),
         };
         if let Err(stopped) = drain.run().await {
-            drain.steps.line(&stopped.why);
+            drain.steps.line(&stopped.to_string());
             drain.steps.line(&drain.how_to_go_on());
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
                 console.line(&format!("not begun: {}", others.join(", ")));
             }
-            return Ok(stopped.code);
+            return Ok(stopped.code());
         }
     }
     Ok(Ended::Reached.exit_code())
 }
 
+/// The nodes that are named, or those with the labels.
+async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<Node>, Error> {
+    let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
+    let mut nodes = agents.cluster().nodes(Some(selector)).await?;
+    if nodes.is_empty() {
+        return Err(Error::NoneSelected(selector.clone()));
+    }
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(nodes)
+}
+
 impl Drain<'_> {
     async fn run(&self) -> Result<(), Stopped> {
+        if self.args.dry_run != DryRun::None {
+            return self.show().await;
+        }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
-            signal = signals::ending() => return Err(Stopped::failed(format!("broken off by {signal}"))),
+            signal = signals::ending() => return Err(Stopped::BrokenOff(signal)),
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
         self.console.clear();
-        self.kubectl.drain(&self.node.name).await?;
+        self.kubectl.drain(&self.node.name, DryRun::None).await?;
         self.steps.line("drained");
         Ok(())
     }
 
-    async fn until_it_may_be_evicted(&self) -> Result<(), Stopped> {
-        for warning in preflight::check(self.agents, self.args, self.node).await? {
+    /// Shows what would be done.
+    async fn show(&self) -> Result<(), Stopped> {
+        let preflight = self.preflight().await?;
+        if !self.node.unschedulable {
+            self.steps.line("would cordon it");
+        }
+        preflight.would_wait_for(self.args.goal).iter().for_each(|line| self.steps.line(line));
+        self.steps.line(&format!("would run {}", self.kubectl.in_words(&self.node.name)));
+        self.console.clear();
+        self.kubectl.drain(&self.node.name, self.args.dry_run).await?;
+        self.steps.line("dry run: nothing was done to it");
+        Ok(())
+    }
+
+    async fn preflight(&self) -> Result<Preflight, Stopped> {
+        let preflight = preflight::check(self.agents, self.args, self.node).await?;
+        for warning in &preflight.warnings {
             self.steps.line(&format!("warning: {warning}"));
         }
+        Ok(preflight)
+    }
+
+    async fn until_it_may_be_evicted(&self) -> Result<(), Stopped> {
+        self.preflight().await?;
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
@@ -91,8 +128,8 @@ impl Drain<'_> {
         let wait = Wait { agents, console, goal, demands, timeout: patience.timeout };
         match wait.for_one(self.node, &self.steps).await {
             Ended::Reached => Ok(()),
-            Ended::TimedOut => Err(Stopped::failed("not drained: its balancers have not let go of it")),
-            Ended::NotKnown => Err(Stopped::not_known("not drained: it is not known who was told")),
+            Ended::TimedOut => Err(Stopped::NotTold),
+            Ended::NotKnown => Err(Stopped::NotKnown),
         }
     }
 
@@ -106,7 +143,7 @@ impl Drain<'_> {
                 if error.is_refusal() {
                     self.left.set(Left::Untouched);
                 }
-                Stopped::failed(error.to_string())
+                Stopped::Cluster(error)
             })?;
             self.steps.line("cordoned");
         }
@@ -117,7 +154,10 @@ impl Drain<'_> {
     /// How the node is left behind, and what can be done next.
     fn how_to_go_on(&self) -> String {
         let name = &self.node.name;
-        let (back, on) = (format!("kubectl nodegate uncordon {name}"), self.kubectl.in_words(name));
+        let (back, on) = (
+            format!("kubectl nodegate uncordon {name}{}", self.agents.cluster().handed().shown()),
+            self.kubectl.in_words(name),
+        );
         match self.left.get() {
             Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
             Left::Untouched => "nothing was done to it".to_owned(),

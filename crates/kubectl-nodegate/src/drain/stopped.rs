@@ -1,22 +1,54 @@
 //! How a drain ends that does not go through.
 
-use nodegate_readiness::probers::Ended;
+use crate::cluster::ClusterError;
+use nodegate_readiness::probers::{Ended, Unknown};
+use std::io;
+use std::process::ExitStatus;
 
 /// Why a drain ended before its end.
-pub(super) struct Stopped {
-    /// 1 or 3, as [`Ended`] has them.
-    pub(super) code: u8,
-    pub(super) why: String,
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stopped {
+    #[error("its agent does not answer, so nobody knows who was told: {0}")]
+    NoAgent(String),
+    #[error("not known whether balancers would be told: {0}")]
+    Unknowable(Unknown),
+    #[error(
+        "not known whether balancers would be told: more ask its agent than it can remember, and {0} questions found no \
+         place; --balancers says whose count"
+    )]
+    Overflown(u64),
+    #[error("its agent has no --traffic-port: it can't be known whether a session is left")]
+    NoTrafficPort,
+    #[error("not drained: it is not known who was told")]
+    NotKnown,
+    #[error("refused: {ready} other {} Ready, --min-ready={demanded}", if *ready == 1 { "node is" } else { "nodes are" })]
+    TooFewReady { ready: usize, demanded: usize },
+    #[error("not drained: its balancers have not let go of it")]
+    NotTold,
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("can't run kubectl: {0}")]
+    NoKubectl(io::Error),
+    #[error("kubectl drain would not do it: {0}")]
+    WouldNot(String),
+    #[error("kubectl drain ended with {0}")]
+    Kubectl(ExitStatus),
+    #[error("kubectl drain: {0}")]
+    Lost(io::Error),
+    #[error("broken off by {0}")]
+    BrokenOff(&'static str),
 }
 
 impl Stopped {
-    /// It was refused, took too long, was broken off or did not work.
-    pub(super) fn failed(why: impl Into<String>) -> Self {
-        Self { code: Ended::TimedOut.exit_code(), why: why.into() }
-    }
-
-    /// It can't be known whether the balancers are told.
-    pub(super) fn not_known(why: impl Into<String>) -> Self {
-        Self { code: Ended::NotKnown.exit_code(), why: why.into() }
+    /// 3 if it can't be known whether the balancers are told; 1 if it was refused, took too long, was broken off or failed.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::NoAgent(_)
+            | Self::Unknowable(_)
+            | Self::Overflown(_)
+            | Self::NoTrafficPort
+            | Self::NotKnown => Ended::NotKnown.exit_code(),
+            _ => Ended::TimedOut.exit_code(),
+        }
     }
 }

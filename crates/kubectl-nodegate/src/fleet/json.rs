@@ -2,20 +2,40 @@
 
 use super::row::Row;
 use crate::agents::Way;
+use crate::args::Output;
+use crate::error::Error;
+use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
-/// All of it: a line of JSON.
-pub(super) fn document(rows: &[Row]) -> String {
+/// All of it: a line of JSON, or as YAML, or names alone.
+pub(super) fn text(rows: &[Row], output: Output) -> Result<String, Error> {
+    Ok(match output {
+        Output::Yaml => yaml(&document(rows))?,
+        Output::Name => rows
+            .iter()
+            .flat_map(|row| ["node/".to_owned(), harmless(&row.node.name), "\n".to_owned()])
+            .collect(),
+        Output::Json | Output::Table | Output::Wide => format!("{}\n", document(rows)),
+    })
+}
+
+/// A value as YAML, with a line's end behind it.
+pub(super) fn yaml(value: &Value) -> Result<String, Error> {
+    let text = serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+fn document(rows: &[Row]) -> Value {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
-    let document = json!({
+    json!({
         "nodes": rows.iter().map(row).collect::<Vec<_>>(),
         "ready": count(Some(Verdict::Ready)),
         "draining": count(Some(Verdict::Draining)),
         "not_ready": count(Some(Verdict::NotReady)),
         "unknown": count(None),
-    });
-    format!("{document}\n")
+        "out_by_design": rows.iter().filter(|row| row.is_out_by_design()).count(),
+    })
 }
 
 /// A node, with the whole of its `/status.json` as it was sent. `null` is for what is not known.
@@ -31,6 +51,7 @@ pub(super) fn row(row: &Row) -> Value {
         "node": row.node.name,
         "address": row.node.address,
         "verdict": row.verdict(),
+        "out_by_design": row.is_out_by_design(),
         "reason": row.status().and_then(|status| status.reason.as_ref()),
         "since_ms": row.since().and_then(Result::ok).map(|since| since.as_millis()),
         "stale": row.status().map(|status| status.cache.stale),

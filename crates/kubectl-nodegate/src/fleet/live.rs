@@ -7,7 +7,9 @@ use super::table::{self, Style};
 use crate::agents::Agents;
 use crate::args::{FleetArgs, Output};
 use crate::cluster::Node;
-use crate::console::{Console, harmless};
+use crate::console::Console;
+use crate::error::Error;
+use nodegate_agent_client::harmless;
 use nodegate_readiness::Stamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,26 +31,27 @@ struct Listed {
     nodes: Vec<Node>,
     at: Instant,
     /// Why the list is an old one.
-    error: Option<String>,
+    error: Option<Error>,
 }
 
 /// Goes on until it is interrupted, or nobody reads any more; gives the exit code of the last look.
-pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, String> {
+pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
     let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
     let style = Style::of(console, args.output);
-    let on_screen = console.is_terminal() && args.output != Output::Json;
+    let is_table = matches!(args.output, Output::Table | Output::Wide);
+    let on_screen = console.is_terminal() && is_table;
     let mut said = BTreeMap::new();
     let mut first = true;
     loop {
         listed.renew(agents, args).await;
         let rows = look(agents, &listed.nodes).await;
         let text = match (on_screen, first, args.output) {
-            (true, ..) => screen(&rows, style, listed.error.as_deref(), first),
+            (true, ..) => screen(&rows, style, listed.error.as_ref(), first),
             (false, true, Output::Table | Output::Wide) => table::table(&rows, style),
             _ => String::new(),
         };
-        let changed = changes(&rows, &mut said, args.output);
-        let lines = if on_screen || (first && args.output != Output::Json) { String::new() } else { changed };
+        let changed = changes(&rows, &mut said, args.output)?;
+        let lines = if on_screen || (first && is_table) { String::new() } else { changed };
         if !Console::write(&format!("{text}{lines}")) {
             return Ok(exit_code(&rows));
         }
@@ -75,11 +78,11 @@ impl Listed {
 }
 
 /// As much as the terminal holds; what needs a person is on top.
-fn screen(rows: &[Row], style: Style, error: Option<&str>, first: bool) -> String {
+fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
     let size = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
-    lines.extend(error.map(harmless));
+    lines.extend(error.map(|error| harmless(&error.to_string())));
     lines.push(String::new());
     let room = size.rows.saturating_sub(lines.len() + 2);
     let mut table = table::lines(rows, style);
@@ -113,7 +116,7 @@ fn clipped(line: &str, columns: usize) -> String {
 }
 
 /// A line for each node of which something is new.
-fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) -> String {
+fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) -> Result<String, Error> {
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = Vec::new();
     for row in rows {
@@ -129,6 +132,8 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
         }
         lines.push(match output {
             Output::Json => json::row(row).to_string(),
+            Output::Yaml => format!("---\n{}", json::yaml(&json::row(row))?.trim_end()),
+            Output::Name => format!("node/{}", harmless(&row.node.name)),
             Output::Wide => {
                 format!("{now}  {}  {}  {}", row.node.name, harmless(&says), harmless(&row.why()))
             }
@@ -140,11 +145,11 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
     let gone: Vec<String> = said.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
     for name in gone {
         said.remove(&name);
-        if output != Output::Json {
+        if matches!(output, Output::Table | Output::Wide) {
             lines.push(format!("{now}  {name}  gone"));
         }
     }
-    lines.into_iter().map(|line| line + "\n").collect()
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@ use super::row::Row;
 use crate::agents::Agents;
 use crate::args::FleetArgs;
 use crate::cluster::Node;
+use crate::error::Error;
 use futures::StreamExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The nodes that are asked for.
-pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Node>, String> {
-    let nodes = if args.nodes.is_empty() {
-        agents.cluster().nodes(args.selector.as_deref()).await
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Node>, Error> {
+    Ok(if args.nodes.is_empty() {
+        agents.cluster().nodes(args.selector.as_deref()).await?
     } else {
-        agents.cluster().named(&args.nodes).await
-    };
-    nodes.map_err(|error| error.to_string())
+        agents.cluster().named(&args.nodes).await?
+    })
 }
 
 /// Asks all agents, and sorts what they say.

@@ -9,19 +9,25 @@ mod table;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, Output};
 use crate::console::Console;
+use crate::error::Error;
 pub(crate) use look::look;
 use look::{exit_code, nodes};
 use table::Style;
 
 /// Shows it, once or for ever, and gives the exit code.
-pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, String> {
+pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
     let console = Console::new();
     if args.watch {
         return live::run(agents, args, &console).await;
     }
     let rows = look(agents, &nodes(agents, args).await?).await;
-    let style = Style::of(&console, args.output);
-    let text = if args.output == Output::Json { json::document(&rows) } else { table::table(&rows, style) };
+    let text = match args.output {
+        Output::Table | Output::Wide => {
+            let style = Style::of(&console, args.output);
+            if args.no_headers { table::bare(&rows, style) } else { table::table(&rows, style) }
+        }
+        output => json::text(&rows, output)?,
+    };
     // Nobody is left to tell if stdout is closed; the exit code still says it.
     let _ = Console::write(&text);
     Ok(exit_code(&rows))

@@ -2,8 +2,7 @@
 
 use crate::agents::{Answer, NoAnswer, Way};
 use crate::cluster::Node;
-use bytes::Bytes;
-use nodegate_readiness::status::Status;
+use nodegate_agent_client::Status;
 use nodegate_readiness::{Age, Verdict};
 use nodegate_settings::UNKNOWN;
 use std::cmp::Ordering;
@@ -32,25 +31,28 @@ pub(super) enum Need {
     Draining,
     /// Out, with sessions left or none.
     Out,
+    /// A control plane that its exclude label alone keeps out.
+    ByDesign,
     Ready,
 }
 
 impl Row {
     pub(crate) fn new(node: &Node, said: Result<Answer, NoAnswer>, at: Duration) -> Self {
         // An agent without a verdict says why, which is as good as no answer.
-        let said = said.and_then(|answer| match answer.status.verdict {
+        let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
-            None => Err(NoAnswer { short: "misconfigured".to_owned(), detail: answer.status.why() }),
+            None => Err(NoAnswer { short: "misconfigured".to_owned(), detail: answer.said.status.why() }),
         });
         Self { node: node.clone(), said, at }
     }
 
     pub(super) fn status(&self) -> Option<&Status> {
-        self.said.as_ref().ok().map(|answer| &answer.status)
+        self.said.as_ref().ok().map(|answer| &answer.said.status)
     }
 
-    pub(super) fn body(&self) -> Option<&Bytes> {
-        self.said.as_ref().ok().map(|answer| &answer.body)
+    /// What the agent sent.
+    pub(super) fn body(&self) -> Option<&[u8]> {
+        self.said.as_ref().ok().map(|answer| &*answer.said.body)
     }
 
     pub(crate) fn verdict(&self) -> Option<Verdict> {
@@ -66,10 +68,18 @@ impl Row {
         self.status().is_some_and(|status| status.cache.stale)
     }
 
-    /// As `nodegate status` has it.
+    /// Returns true of a control plane that its exclude label alone keeps out: kubeadm and Talos put it there, and nothing is
+    /// wrong with the node.
+    pub(super) fn is_out_by_design(&self) -> bool {
+        let is_excluded = self.status().is_some_and(Status::is_excluded_by_label);
+        is_excluded && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
+    }
+
+    /// As `nodegate status` has it, but for nodes that are out by design.
     pub(super) fn exit_code(&self) -> u8 {
         match self.verdict() {
             Some(Verdict::Ready) => 0,
+            Some(Verdict::Draining) if self.is_out_by_design() => 0,
             Some(Verdict::Draining) => 1,
             Some(Verdict::NotReady) => 2,
             None => UNKNOWN,
@@ -82,6 +92,7 @@ impl Row {
             None => Need::Unknown,
             Some(Verdict::NotReady) => Need::NotReady,
             Some(_) if self.is_stale() => Need::Guess,
+            Some(Verdict::Draining) if self.is_out_by_design() => Need::ByDesign,
             Some(Verdict::Draining) if told == Some(true) => Need::Out,
             Some(Verdict::Draining) => Need::Draining,
             Some(Verdict::Ready) => Need::Ready,
@@ -106,7 +117,7 @@ impl Row {
     pub(super) fn reason(&self) -> String {
         match &self.said {
             Ok(answer) => {
-                let reason = answer.status.reason.as_ref();
+                let reason = answer.said.status.reason.as_ref();
                 reason.map_or(NOTHING.to_owned(), |reason| reason.as_str().to_owned())
             }
             Err(error) => error.short.clone(),
@@ -116,9 +127,9 @@ impl Row {
     /// In full.
     pub(super) fn why(&self) -> String {
         match &self.said {
-            Ok(answer) => match answer.status.doubt() {
-                Some(doubt) => format!("{}; a guess: {doubt}", answer.status.why()),
-                None => answer.status.why(),
+            Ok(answer) => match answer.said.status.doubt() {
+                Some(doubt) => format!("{}; a guess: {doubt}", answer.said.status.why()),
+                None => answer.said.status.why(),
             },
             Err(error) => error.detail.clone(),
         }

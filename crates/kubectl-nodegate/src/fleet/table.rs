@@ -2,7 +2,8 @@
 
 use super::row::{Need, Row};
 use crate::args::Output;
-use crate::console::{Console, harmless};
+use crate::console::Console;
+use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 
 /// Longer reasons are for `-o wide`.
@@ -71,7 +72,7 @@ fn sign(need: Need) -> char {
         Need::NotReady => '✖',
         Need::Guess => '≈',
         Need::Draining => '◐',
-        Need::Out => '○',
+        Need::Out | Need::ByDesign => '○',
         Need::Ready => '●',
     }
 }
@@ -81,6 +82,7 @@ fn colour(need: Need) -> &'static str {
         Need::Unknown => MAGENTA,
         Need::NotReady => RED,
         Need::Guess | Need::Draining | Need::Out => YELLOW,
+        Need::ByDesign => DIM,
         Need::Ready => GREEN,
     }
 }
@@ -97,6 +99,11 @@ pub(super) fn table(rows: &[Row], style: Style) -> String {
     let mut lines = lines(rows, style);
     lines.extend([String::new(), summary(rows, style), String::new()]);
     lines.join("\n")
+}
+
+/// A line for each row.
+pub(super) fn bare(rows: &[Row], style: Style) -> String {
+    lines(rows, style).into_iter().skip(1).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 /// The head, and a line for each row.
@@ -125,13 +132,15 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
 /// How many there are of each verdict.
 pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
+    let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
     let guesses = rows.iter().filter(|row| row.is_stale()).count();
     let nodes = if rows.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", rows.len()) };
     let parts = [
         (count(Some(Verdict::Ready)), "Ready", GREEN),
-        (count(Some(Verdict::Draining)), "Draining", YELLOW),
+        (count(Some(Verdict::Draining)) - by_design, "Draining", YELLOW),
         (count(Some(Verdict::NotReady)), "NotReady", RED),
         (count(None), "unknown", MAGENTA),
+        (by_design, "out by design", DIM),
         (guesses, "guessed from a stale cache", YELLOW),
     ];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);

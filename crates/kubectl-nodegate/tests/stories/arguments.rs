@@ -11,20 +11,37 @@ fn refused(args: &[&str]) -> String {
 #[test]
 fn wrong_flags_are_named_all_at_once() {
     assert_eq!(
-        refused(&["--port=0", "--via=tunnel", "-o", "yaml", "--request-timeout=1h"]),
-        "kubectl-nodegate: --output \"yaml\": takes table, wide or json\n\
+        refused(&["--port=0", "--via=tunnel", "-o", "xml", "--agent-timeout=1h"]),
+        "kubectl-nodegate: --output \"xml\": takes table, wide, json, yaml or name\n\
          kubectl-nodegate: --port \"0\": takes a port\n\
          kubectl-nodegate: --via \"tunnel\": takes auto, node or proxy\n\
-         kubectl-nodegate: --request-timeout \"1h\": takes a duration from 100ms to 1m, e.g. 500ms, 15s or 2m\n"
+         kubectl-nodegate: --agent-timeout \"1h\": takes a duration from 100ms to 1m, e.g. 500ms, 15s or 2m\n"
     );
     for (args, said) in [
         (&["Worker_1"][..], "\"Worker_1\" is no name of a node"),
         (&["../../secrets"], "\"../../secrets\" is no name of a node"),
         (&["--watch", "drain", "a"], "unexpected argument '--watch'"),
         (&["-l", "a=b", "a"], "takes names of nodes or a --selector, and not both"),
-        (&["drain", "a", "--", "--dry-run=client"], "drain has no --dry-run"),
+        (
+            &["drain", "a", "--", "--context=prod"],
+            "\"--context=prod\" behind --: nothing is taken there; give --context before it",
+        ),
+        (&["drain", "a", "--", "-l", "x=y"], "\"-l\" behind --: nothing is taken there; give -l before it"),
+        (
+            &["drain", "a", "--", "z9"],
+            "\"z9\" behind --: nothing is taken there; name nodes and values before it",
+        ),
+        (&["drain", "--", "z9"], "\"z9\" behind --"),
+        (&["drain", "a", "--", "--bogus"], "drain has no --bogus; see kubectl nodegate drain --help"),
+        (
+            &["drain", "a", "-l", "x=y"],
+            "the argument '[NODE]...' cannot be used with '--selector <SELECTOR>'",
+        ),
+        (&["drain", "a", "--dry-run=maybe"], "--dry-run \"maybe\": takes none, client or server"),
+        (&["drain", "a", "--grace-period=soon"], "--grace-period \"soon\": takes a number of seconds, or -1"),
+        (&["--no-headers", "-w"], "takes --no-headers or --watch, and not both"),
         (&["drain", "a", "--for=ready"], "--for \"ready\": takes told or released"),
-        (&["drain"], "the following required arguments were not provided: <NODE>...\n"),
+        (&["drain"], "the following required arguments were not provided"),
         (&["wait", "a", "--fall=0", "--timeout=0s"], "--fall \"0\": takes 1 to 100"),
         (&["--bogus"], "unexpected argument '--bogus'"),
     ] {
@@ -41,11 +58,13 @@ fn help_teaches() {
         assert!(said.out.contains(part), "no {part:?} in {}", said.out);
     }
     let drain = Said::of(&program().args(["drain", "--help"]).output().unwrap());
-    assert!(
-        drain.out.contains("kubectl nodegate drain [OPTIONS] <NODE>... [-- <FLAGS OF KUBECTL DRAIN>...]"),
-        "{}",
-        drain.out
-    );
+    assert!(drain.out.contains("kubectl nodegate drain [OPTIONS] [NODE]...\n"), "{}", drain.out);
+    for flag in ["--delete-emptydir-data", "--pod-selector", "--dry-run", "--as-group", "--token"] {
+        assert!(drain.out.contains(flag), "no {flag} in {}", drain.out);
+    }
+    // clap's advice led to what defeats a drain.
+    let unknown = refused(&["drain", "a", "--delete-emptydir"]);
+    assert!(!unknown.contains("use '-- --"), "{unknown}");
 }
 
 #[test]

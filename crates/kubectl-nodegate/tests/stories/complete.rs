@@ -41,7 +41,7 @@ fn commands_nodes_flags_and_values_are_offered() {
         (&["uncordon", "--mi"], &[":4"]),
         (&["drain", "--for", ""], &["told", "released", ":4"]),
         (&["wait", "worker-1", "--for=r"], &["released", "ready", ":4"]),
-        (&["-o", ""], &["table", "wide", "json", ":4"]),
+        (&["-o", ""], &["table", "wide", "json", "yaml", "name", ":4"]),
         (&["-w", "e"], &["edge-1", ":4"]),
         (&["--bogus", "e"], &["edge-1", ":4"]),
         (&["--bogus=1"], &[":4"]),

@@ -83,7 +83,7 @@ fn kubeconfigs_are_found_as_kubectl_finds_them() {
             &program()
                 .envs(set.iter().copied())
                 .arg(&port)
-                .arg("--request-timeout=20s")
+                .arg("--agent-timeout=20s")
                 .args(args)
                 .output()
                 .unwrap(),

@@ -61,7 +61,7 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
 }
 
 /// A cluster of nodes whose agents follow them; on the first one runs a pod of a `ReplicaSet`.
-fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
+pub(crate) fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
     let lab = Lab::new(nodes.iter().map(|node| (*node, says(&ready(node)))));
     for node in nodes {
         lab.crowd.now(node, follows(&lab.sim, node, scene));
@@ -71,7 +71,7 @@ fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
     lab
 }
 
-fn add_pod(sim: &Sim, name: &str, node: &str, owned: bool) {
+pub(crate) fn add_pod(sim: &Sim, name: &str, node: &str, owned: bool) {
     let owner =
         json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]);
     let mut pod = json!({
@@ -84,7 +84,7 @@ fn add_pod(sim: &Sim, name: &str, node: &str, owned: bool) {
     sim.apply(pod).unwrap();
 }
 
-fn is_cordoned(lab: &Lab, node: &str) -> bool {
+pub(crate) fn is_cordoned(lab: &Lab, node: &str) -> bool {
     lab.sim.node(node).unwrap()["spec"]["unschedulable"] == true
 }
 
@@ -197,8 +197,8 @@ fn a_balancer_that_is_not_told_keeps_pods_where_they_are() {
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
     for part in [
         "not told after 2 s: 10.0.0.101 /health (told 0 of 4 times",
-        "it is left cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1; on, without waiting: kubectl drain \
-         worker-1 --ignore-daemonsets",
+        "it is left cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1 --context=sim; on, without \
+         waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim",
     ] {
         assert!(said.out.contains(part), "no {part:?} in {said:#?}");
     }
@@ -215,10 +215,11 @@ fn what_kubectl_would_refuse_is_known_before_the_cordon() {
         "{refused:#?}"
     );
     assert!(!is_cordoned(&lab, "worker-1"));
-    let forced =
-        lab.run(&["drain", "worker-1", "--", "--force", "--ignore-daemonsets=true", "--timeout=60s"]);
+    let forced = lab.run(&["drain", "worker-1", "--force", "--ignore-daemonsets=true", "--timeout=60s"]);
     assert_eq!(forced.code, Some(0), "{forced:#?}");
-    assert!(forced.out.contains("kubectl drain worker-1 --force --ignore-daemonsets=true --timeout=60s\n"));
+    assert!(
+        forced.out.contains("kubectl drain worker-1 --ignore-daemonsets --force --timeout=60s --context=")
+    );
     assert!(lab.sim.get("pods", "default", "bare").is_none());
 }
 
@@ -247,7 +248,7 @@ fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
         (Effect::Forbidden, "nothing was done to it\n"),
         (
             Effect::Malformed,
-            "it may be cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1; on, ",
+            "it may be cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1 --context=sim; on, ",
         ),
     ] {
         let fault = lab.sim.faults().add(effect.on(scope()));

@@ -142,6 +142,38 @@ fn json_has_all_that_agents_say() {
     assert_eq!(silent["error"], "no whole answer within 5s");
 }
 
+/// kubeadm and Talos label every control-plane node so, and nothing is wrong with it.
+#[test]
+fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
+    let excluded = |node: &str| says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300));
+    let lab =
+        Lab::new([("cp-1", excluded("cp-1")), ("edge-1", excluded("edge-1")), ("w-1", says(&ready("w-1")))]);
+    lab.sim.label("cp-1", "node-role.kubernetes.io/control-plane", Some(""));
+    let by_design = lab.run(&["cp-1", "w-1"]);
+    assert_eq!((by_design.code, by_design.order()), (Some(0), vec!["cp-1", "w-1"]), "{by_design:#?}");
+    assert_eq!(by_design.out.lines().last(), Some("2 nodes: 1 Ready, 1 out by design"));
+    assert!(by_design.row("cp-1").starts_with("cp-1 Draining ExcludedFromLoadBalancers"), "{by_design:#?}");
+    // A worker was labelled by somebody.
+    assert_eq!(lab.run(&[]).code, Some(1));
+    lab.sim.cordon("cp-1");
+    assert_eq!(lab.run(&["cp-1", "w-1"]).code, Some(1), "cordoned besides");
+}
+
+#[test]
+fn names_yaml_and_bare_tables_are_for_scripts() {
+    let lab = Lab::new([("b", says(&ready("b"))), ("a", says(&out("a", "draining", "Unschedulable", 9)))]);
+    let names = lab.run(&["-o", "name"]);
+    assert_eq!((names.code, names.out.as_str()), (Some(1), "node/a\nnode/b\n"), "{names:#?}");
+    let bare = lab.run(&["--no-headers"]);
+    let first: Vec<_> = bare.out.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(first, ["a", "b"], "{bare:#?}");
+    let yaml = lab.run(&["-o", "yaml"]).out;
+    assert!(!yaml.contains('{') && yaml.contains("\n  node: a\n"), "{yaml}");
+    let document: Value = serde_saphyr::from_str(&yaml).unwrap();
+    assert_eq!(document["nodes"][0]["reason"], "Unschedulable");
+    assert_eq!((&document["ready"], &document["nodes"][1]["status"]["node"]), (&json!(1), &json!("b")));
+}
+
 #[test]
 fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
@@ -244,7 +276,7 @@ fn a_log_gets_a_line_for_each_change() {
 #[test]
 fn on_a_terminal_it_is_kept_up_to_date_in_place() {
     let lab = one_of_each();
-    let mut child = on_a_terminal(&lab.command(&["-w", "--via=node", "--request-timeout=300ms"]), "");
+    let mut child = on_a_terminal(&lab.command(&["-w", "--via=node", "--agent-timeout=300ms"]), "");
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut next = |wanted: &str| lines.find(|line| line.contains(wanted)).unwrap();

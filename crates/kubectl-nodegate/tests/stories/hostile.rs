@@ -44,7 +44,7 @@ fn nonsense_is_a_row() {
     ]);
     for via in ["--via=node", "--via=proxy", "--via=auto"] {
         // An endless answer is slow to come through a busy machine.
-        let said = lab.run(&[via, "-o", "wide", "--request-timeout=20s"]);
+        let said = lab.run(&[via, "-o", "wide", "--agent-timeout=20s"]);
         assert_eq!((said.code, said.order().len()), (Some(3), 12), "{said:#?}");
         assert!(!said.out.contains('\u{1b}') && !said.out.contains('\r'), "{said:#?}");
         assert!(said.row("sound").starts_with("sound Ready"), "{said:#?}");
@@ -98,7 +98,7 @@ fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
 #[test]
 fn endless_answers_of_many_agents_need_little_memory() {
     let lab = Lab::new((0..64).map(|number| (format!("n{number}"), Manner::Endless)));
-    let mut child = lab.command(&["--via=node", "--request-timeout=20s"]);
+    let mut child = lab.command(&["--via=node", "--agent-timeout=20s"]);
     let child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let peak = std::thread::spawn(move || {

@@ -86,8 +86,8 @@ impl Lab {
         };
         command.args(words).arg(format!("--port={}", self.crowd.port()));
         // On a busy machine two seconds are soon over.
-        if !flags.iter().any(|flag| flag.starts_with("--request-timeout")) {
-            command.arg("--request-timeout=5s");
+        if !flags.iter().any(|flag| flag.starts_with("--agent-timeout")) {
+            command.arg("--agent-timeout=5s");
         }
         command.args(flags);
         command
@@ -123,6 +123,9 @@ pub(crate) fn program() -> Command {
 /// A node at this address, with an agent's pod.
 pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
     sim.add_node(node);
+    let mut object = sim.node(node).unwrap();
+    object["metadata"]["uid"] = json!(uid(node));
+    sim.apply(object).unwrap();
     sim.edit_node(node, "kubelet", |value| {
         value["status"]["addresses"] = json!([
             {"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address.to_string()},
@@ -141,10 +144,15 @@ pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
     sim.apply(pod).unwrap();
 }
 
+/// The UID of a node of the laboratory.
+pub(crate) fn uid(node: &str) -> String {
+    format!("uid-of-{node}")
+}
+
 /// What an agent says of a node that is plainly ready, with one balancer that has been told so.
 pub(crate) fn ready(node: &str) -> Value {
     json!({
-        "node": node, "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
+        "node": node, "uid": uid(node), "start_id": "0123456789abcdef", "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
         "cache": {"stale": false, "age_ms": 3000, "stale_after_ms": 15_000, "on_stale": "ready"},
         "checks": [{"name": "node_ready", "default": true, "active": true, "passed": true, "verdict": "ready", "age_ms": 3000, "duration_ms": 0}],
         "probers": [prober("10.0.0.5", "ready", 3, Some(true))],

@@ -37,7 +37,7 @@ fn asked(lab: &Lab, args: &[&str]) -> Duration {
 fn three_that_hang_are_rows_and_no_delay() {
     let lab = thousand();
     // They cost 8 s together; one after the other it would be twice that.
-    assert!(asked(&lab, &["--via=node", "--request-timeout=8s"]) < Duration::from_secs(16));
+    assert!(asked(&lab, &["--via=node", "--agent-timeout=8s"]) < Duration::from_secs(16));
 }
 
 #[test]
@@ -45,6 +45,6 @@ fn three_that_hang_are_rows_and_no_delay() {
 fn the_same_through_the_api_server() {
     let lab = thousand();
     for via in ["--via=node", "--via=auto", "--via=proxy"] {
-        assert!(asked(&lab, &[via, "--request-timeout=8s"]) < Duration::from_secs(16), "{via}");
+        assert!(asked(&lab, &[via, "--agent-timeout=8s"]) < Duration::from_secs(16), "{via}");
     }
 }

@@ -1,16 +1,20 @@
 //! The command line: every setting of `kubectl nodegate`, each declared once.
 
+mod cluster;
+mod drain;
+
+pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
+pub(crate) use drain::{DrainArgs, DryRun};
+
 use clap::{Parser, Subcommand};
 use nodegate_readiness::probers::{Demands, Goal};
-use nodegate_settings::{HTTP_PORT, Mistakes, choice, duration, number};
+use nodegate_settings::{Mistakes, choice, duration, number};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long an agent may take for its answer.
-const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
 /// How long balancers may take.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
+const TIMES: &str = "takes 1 to 100";
 /// How often balancers may ask.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 /// The longest name that Kubernetes gives.
@@ -40,11 +44,12 @@ COLUMNS
 
 REACHING AGENTS
   The node's InternalIP is asked first, and after half a second without an answer the API server's proxy of the agent's
-  pod as well (--via). An agent that does not answer within --request-timeout is a row that says so.
+  pod as well (--via). An agent that does not answer within --agent-timeout is a row that says so. Networks of two clusters
+  may overlap: an agent that names another Node, or the same with another UID, is none of this cluster's, and is not believed.
 
 CREDENTIALS
   Those of kubectl: --kubeconfig, else KUBECONFIG, else ~/.kube/config, else the service account of the pod that it runs
-  in; with --context. It lists Nodes, and for the proxy Pods in --namespace with get on pods/proxy; cordoning needs patch
+  in; with --context, --cluster, --user, --server, --token, --as and the like. It lists Nodes, and for the proxy Pods in --namespace with get on pods/proxy; cordoning needs patch
   on Nodes.
 
 ENVIRONMENT
@@ -54,12 +59,12 @@ EXAMPLES
   kubectl nodegate                                  # the fleet; what needs a person comes first
   kubectl nodegate -w                               # live
   kubectl nodegate -l pool=edge -o wide             # some nodes, with all that fits
-  kubectl nodegate drain worker-1 -- --delete-emptydir-data   # cordon, tell the balancers, evict
+  kubectl nodegate drain worker-1 --delete-emptydir-data   # cordon, tell the balancers, evict
   kubectl nodegate uncordon worker-1                # back, and every balancer knows
   kubectl nodegate wait worker-1 --for released     # somebody else has cordoned it
 
 EXIT CODES
-  0  every node is Ready; or what was waited for has come
+  0  every node is Ready, or a control plane that its exclude label alone keeps out; or what was waited for has come
   1  a node is Draining; or it has not come in time, a drain was refused or broken off, kubectl drain failed
   2  a node is NotReady
   3  nothing is known of a node; or not known whether balancers were told; or a setting is wrong
@@ -90,16 +95,18 @@ EXIT CODES
     /// Takes nodes out one by one: cordons, waits until every balancer has been told, and drains with kubectl
     #[command(after_long_help = "\
 STEPS (each is a line with the seconds since the beginning)
-  checks    whether kubectl drain could do it, whether enough others are Ready, and whether it can be known who was told
+  checks    whose agent answers, whether kubectl drain could do it, whether enough others are Ready, and whether it can be
+            known who was told
   cordon    from then on the agent tells balancers that the node is out
   told      every balancer that goes on asking has had that answer often enough (--fall), and has asked again
   released  with --for released: no session is left
-  evict     kubectl drain NODE --ignore-daemonsets, and what stands behind --
+  evict     kubectl drain NODE, with the same flags for cluster and eviction
   A drain that stops leaves the node cordoned, and says how to go back and how to go on.
 
 EXAMPLES
   kubectl nodegate drain worker-1
-  kubectl nodegate drain worker-1 worker-2 --min-ready 3 -- --delete-emptydir-data --timeout=5m
+  kubectl nodegate drain worker-1 --dry-run=server      # who would be waited for, what would be evicted
+  kubectl nodegate drain -l pool=edge --min-ready 3 --delete-emptydir-data --timeout=5m
   kubectl nodegate drain edge-1 --for released          # an ingress on the host's network: no session is cut
 
 EXIT CODES
@@ -135,9 +142,15 @@ pub(crate) struct FleetArgs {
     pub(crate) watch: bool,
 
     /// How it is shown
-    #[arg(short, long, value_name = "table|wide|json", default_value = "table")]
-    #[arg(value_parser = choice(&[("table", Output::Table), ("wide", Output::Wide), ("json", Output::Json)]))]
+    #[arg(short, long, value_name = "table|wide|json|yaml|name", default_value = "table")]
+    #[arg(value_parser = choice(&[
+        ("table", Output::Table), ("wide", Output::Wide), ("json", Output::Json), ("yaml", Output::Yaml), ("name", Output::Name)
+    ]))]
     pub(crate) output: Output,
+
+    /// The table without its head and its last line
+    #[arg(long)]
+    pub(crate) no_headers: bool,
 }
 
 /// How the fleet is shown.
@@ -148,49 +161,16 @@ pub(crate) enum Output {
     Wide,
     /// With the whole of each `/status.json`.
     Json,
-}
-
-/// How the cluster and its agents are reached.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ClusterArgs {
-    /// The kubeconfig file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// The kubeconfig's context
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-
-    /// The namespace of the agents' pods, for the proxy
-    #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
-    pub(crate) namespace: String,
-
-    /// The port at which agents answer /status.json; another one if they have --metrics-addr
-    #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
-    pub(crate) port: u16,
-
-    /// How agents are reached: at the node's own address, through the API server's proxy of their pods, or the first that works
-    #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
-    #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
-    pub(crate) via: Via,
-
-    /// How long an agent may take for its answer
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(REQUEST_TIMEOUT))]
-    pub(crate) request_timeout: Duration,
-}
-
-/// Which way agents are asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Via {
-    Auto,
-    Node,
-    Proxy,
+    /// The same as YAML.
+    Yaml,
+    /// `node/NAME`, one a line.
+    Name,
 }
 
 /// What counts as told, and how long it may take.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PatienceArgs {
-    /// How many balancers there must be for each node; without it at least one
+    /// How many balancers there must be for each node; if not set, --told-probers of the agent, else one is enough
     #[arg(long, value_name = "N", value_parser = number(1..=256_usize, "takes 1 to 256"))]
     pub(crate) probers: Option<usize>,
 
@@ -198,7 +178,8 @@ pub(crate) struct PatienceArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
     pub(crate) interval: Option<Duration>,
 
-    /// How long balancers may take; without it two minutes, or as long as the slowest one needs
+    /// How long balancers may take; without it two minutes, or as long as the slowest one needs. In a drain the eviction has as
+    /// long again; without it, as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
     pub(crate) timeout: Option<Duration>,
 }
@@ -215,11 +196,11 @@ pub(crate) struct WaitArgs {
     pub(crate) goal: Goal,
 
     /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) fall: Option<u32>,
 
     /// How many answers in a row make it take a node back; if not set, --told-rise of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
@@ -229,42 +210,13 @@ pub(crate) struct WaitArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct DrainArgs {
-    /// The nodes to drain, one after the other
-    #[arg(value_name = "NODE", required = true)]
-    pub(crate) nodes: Vec<String>,
-
-    /// What is waited for before pods are evicted: told that the node is out, or released: told, and no session is left
-    #[arg(long = "for", value_name = "told|released", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released)]))]
-    pub(crate) goal: Goal,
-
-    /// How many other nodes must be Ready, by what their agents say and not as a guess; with fewer a node is not taken out
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
-    pub(crate) min_ready: usize,
-
-    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
-    pub(crate) fall: Option<u32>,
-
-    #[command(flatten)]
-    pub(crate) patience: PatienceArgs,
-    #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
-
-    /// Flags of kubectl drain, behind --
-    #[arg(value_name = "FLAGS OF KUBECTL DRAIN", last = true)]
-    pub(crate) kubectl: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
     /// The nodes to bring back
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
     /// How many answers in a row make a balancer take a node back; if not set, --told-rise of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, "takes 1 to 100"))]
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
@@ -295,10 +247,11 @@ impl Args {
         if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
             wrong.line("takes names of nodes or a --selector, and not both");
         }
-        if let Some(Command::Drain(args)) = &self.command
-            && args.kubectl.iter().any(|flag| flag.starts_with("--dry-run"))
-        {
-            wrong.line("drain has no --dry-run: what it would do begins with a cordon");
+        if self.fleet.no_headers && self.fleet.watch {
+            wrong.line("takes --no-headers or --watch, and not both");
+        }
+        if let Some(Command::Drain(args)) = &self.command {
+            args.refuse_behind(wrong);
         }
     }
 }

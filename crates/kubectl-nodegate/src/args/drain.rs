@@ -1,0 +1,162 @@
+//! What a drain is told: the nodes, what is waited for, and kubectl drain's own flags.
+
+use super::{ClusterArgs, PatienceArgs, TIMES};
+use clap::CommandFactory;
+use nodegate_readiness::probers::Goal;
+use nodegate_settings::{Mistakes, choice, number};
+
+/// Where the flags of kubectl drain stand in the help.
+const EVICTION: &str = "Eviction, as with kubectl drain";
+
+/// What `kubectl nodegate drain` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// The nodes to drain, one after the other
+    #[arg(value_name = "NODE", required_unless_present_any = ["selector", "behind"])]
+    pub(crate) nodes: Vec<String>,
+
+    /// The nodes with these labels instead, one after the other, in the order of their names
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "nodes")]
+    pub(crate) selector: Option<String>,
+
+    /// What is waited for before pods are evicted: told that the node is out, or released: told, and no session is left
+    #[arg(long = "for", value_name = "told|released", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released)]))]
+    pub(crate) goal: Goal,
+
+    /// How many other nodes must be Ready, by what their agents say and not as a guess; with fewer a node is not taken out
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
+    pub(crate) min_ready: usize,
+
+    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
+    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
+    pub(crate) fall: Option<u32>,
+
+    /// Shows who would be waited for and what would be evicted, and changes nothing: by kubectl alone, or asking the API
+    /// server whether it would allow each eviction
+    #[arg(long, value_name = "none|client|server", default_value = "none")]
+    #[arg(value_parser = choice(&[("none", DryRun::None), ("client", DryRun::Client), ("server", DryRun::Server)]))]
+    pub(crate) dry_run: DryRun,
+
+    #[command(flatten)]
+    pub(crate) patience: PatienceArgs,
+    #[command(flatten)]
+    pub(crate) eviction: EvictionArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+
+    /// Refused, each with the flag to use instead.
+    #[arg(last = true, hide = true)]
+    pub(crate) behind: Vec<String>,
+}
+
+/// Whether anything is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DryRun {
+    None,
+    Client,
+    Server,
+}
+
+/// Flags of kubectl drain; what is not given is left to kubectl.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct EvictionArgs {
+    /// Leaves pods of `DaemonSets` where they are. That is the default here, because the agent is one of them
+    #[arg(long, value_name = "true|false", help_heading = EVICTION)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) ignore_daemonsets: Option<bool>,
+
+    /// Evicts pods with emptyDir volumes, too; what is in these is lost
+    #[arg(long, value_name = "true|false", help_heading = EVICTION)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) delete_emptydir_data: Option<bool>,
+
+    /// Evicts pods without a controller, too; nothing recreates them
+    #[arg(long, value_name = "true|false", help_heading = EVICTION)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) force: Option<bool>,
+
+    /// How many seconds a pod has to end; if negative or not set, as the pod says
+    #[arg(long, value_name = "SECONDS", help_heading = EVICTION, allow_negative_numbers = true)]
+    #[arg(value_parser = number(-1..=i64::from(i32::MAX), "takes a number of seconds, or -1"))]
+    pub(crate) grace_period: Option<i64>,
+
+    /// Evicts only pods with these labels
+    #[arg(long, value_name = "SELECTOR", help_heading = EVICTION)]
+    pub(crate) pod_selector: Option<String>,
+
+    /// Deletes pods instead of evicting them, which bypasses `PodDisruptionBudgets` and the eviction gate
+    #[arg(long, value_name = "true|false", help_heading = EVICTION)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) disable_eviction: Option<bool>,
+
+    /// Does not wait for pods that have been terminating for longer than so many seconds; 0 waits
+    #[arg(long, value_name = "SECONDS", help_heading = EVICTION)]
+    #[arg(value_parser = number(0..=i32::MAX, "takes a number of seconds"))]
+    pub(crate) skip_wait_for_delete_timeout: Option<i32>,
+
+    /// How many objects kubectl lists at once; 0 lists all
+    #[arg(long, value_name = "N", help_heading = EVICTION)]
+    #[arg(value_parser = number(0..=i64::MAX, "takes a number of objects"))]
+    pub(crate) chunk_size: Option<i64>,
+}
+
+impl EvictionArgs {
+    /// Returns the flags for kubectl drain.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        fn flag<T: ToString>(name: &str, value: Option<&T>) -> Option<String> {
+            value.map(|value| format!("--{name}={}", value.to_string()))
+        }
+        let ignore = self.ignore_daemonsets.unwrap_or(true);
+        // As a person would type it.
+        let switch = |name: &str, on: Option<bool>| match on {
+            Some(true) => Some(format!("--{name}")),
+            on => flag(name, on.as_ref()),
+        };
+        let flags = [
+            switch("ignore-daemonsets", Some(ignore)),
+            switch("delete-emptydir-data", self.delete_emptydir_data),
+            switch("force", self.force),
+            flag("grace-period", self.grace_period.as_ref()),
+            flag("pod-selector", self.pod_selector.as_ref()),
+            switch("disable-eviction", self.disable_eviction),
+            flag("skip-wait-for-delete-timeout", self.skip_wait_for_delete_timeout.as_ref()),
+            flag("chunk-size", self.chunk_size.as_ref()),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+}
+
+impl DrainArgs {
+    /// Refuses what stands behind `--`. kubectl would take it without this program: another cluster, another user, another
+    /// node.
+    pub(super) fn refuse_behind(&self, wrong: &mut Mistakes) {
+        let program = super::Args::command();
+        let drain = program.find_subcommand("drain").unwrap_or(&program);
+        let takes = |name: &str| {
+            drain.get_arguments().any(|arg| {
+                name.strip_prefix("--").map_or_else(
+                    || {
+                        arg.get_short()
+                            .is_some_and(|short| name.strip_prefix('-') == Some(&*short.to_string()))
+                    },
+                    |long| arg.get_long() == Some(long),
+                )
+            })
+        };
+        for word in &self.behind {
+            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+            if !word.starts_with('-') {
+                wrong.line(format_args!(
+                    "{word:?} behind --: nothing is taken there; name nodes and values before it"
+                ));
+            } else if takes(name) {
+                wrong.line(format_args!("{word:?} behind --: nothing is taken there; give {name} before it"));
+            } else {
+                wrong.line(format_args!(
+                    "{word:?} behind --: nothing is taken there, and drain has no {name}; see kubectl nodegate drain --help"
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is handed to every kubectl that is called, so that it acts in the same cluster, as the same user.
+
+use super::config::Found;
+use crate::args::KubectlArgs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::NamedTempFile;
+
+/// Flags for kubectl.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    flags: Vec<String>,
+    /// The same as a person would type them.
+    shown: Vec<String>,
+    /// Where a token stands that must not be in the process list; removed with this.
+    _kubeconfig: Option<NamedTempFile>,
+}
+
+impl Handed {
+    /// The context is named even if it is the current one, because that may change while a drain waits. With `--token`,
+    /// kubectl gets a kubeconfig of mode 0600 in place of flags.
+    pub(super) fn new(args: &KubectlArgs, found: &Found) -> std::io::Result<Self> {
+        let mut shown = of_kubeconfig(args, found);
+        let handed = match (&args.token, &found.kubeconfig) {
+            (Some(_), Some(kubeconfig)) => {
+                let mut file = tempfile::Builder::new().prefix("kubectl-nodegate-").tempfile()?;
+                // JSON is YAML.
+                file.write_all(&serde_json::to_vec(kubeconfig)?)?;
+                file.flush()?;
+                let flags = vec![path("kubeconfig", file.path())];
+                shown.push("--token=…".to_owned());
+                Self { flags, shown, _kubeconfig: Some(file) }
+            }
+            _ => Self { flags: shown.clone(), shown, _kubeconfig: None },
+        };
+        let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go(timeout)));
+        Ok(Self {
+            flags: handed.flags.into_iter().chain(timeout.clone()).collect(),
+            shown: handed.shown.into_iter().chain(timeout).collect(),
+            ..handed
+        })
+    }
+
+    /// The flags.
+    pub(crate) fn flags(&self) -> &[String] {
+        &self.flags
+    }
+
+    /// The flags without secrets, each with a blank before it.
+    pub(crate) fn shown(&self) -> String {
+        std::iter::once("").chain(self.shown.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The flags that choose in a kubeconfig, or replace what it says.
+fn of_kubeconfig(args: &KubectlArgs, found: &Found) -> Vec<String> {
+    let text = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("--{name}={value}"));
+    let file = |name: &str, value: &Option<std::path::PathBuf>| value.as_ref().map(|value| path(name, value));
+    let insecure = args.insecure_skip_tls_verify.map(|on| format!("--insecure-skip-tls-verify={on}"));
+    let flags = [
+        file("kubeconfig", &args.kubeconfig),
+        text("context", &found.context),
+        text("cluster", &args.cluster),
+        text("user", &args.user),
+        text("server", &args.server),
+        text("as", &args.impersonate),
+        text("as-uid", &args.impersonate_uid),
+        file("certificate-authority", &args.certificate_authority),
+        file("client-certificate", &args.client_certificate),
+        file("client-key", &args.client_key),
+        text("tls-server-name", &args.tls_server_name),
+        insecure,
+    ];
+    let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
+    flags.into_iter().flatten().chain(groups).collect()
+}
+
+fn path(name: &str, value: &Path) -> String {
+    format!("--{name}={}", value.display())
+}
+
+/// A duration as Go reads it.
+pub(crate) fn go(duration: Duration) -> String {
+    match (duration.as_secs(), duration.subsec_millis()) {
+        (seconds, 0) => format!("{seconds}s"),
+        _ => format!("{}ms", duration.as_millis()),
+    }
+}

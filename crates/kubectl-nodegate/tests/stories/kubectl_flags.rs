@@ -1,0 +1,181 @@
+//! The flags of kubectl and of kubectl drain, taken natively and handed on.
+
+use crate::drain::{Scene, add_pod, cluster, is_cordoned};
+use crate::lab::{Lab, Said, ready, says};
+use nodegate_kube_sim::ADMIN_TOKEN;
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+
+/// A lab in which kubectl is a script that notes its words and its kubeconfig, and does nothing.
+struct Noted {
+    lab: Lab,
+    path: String,
+}
+
+impl Noted {
+    fn new() -> Self {
+        let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
+        let bin = lab.dir.path().join("noting");
+        std::fs::create_dir(&bin).unwrap();
+        let (words, config) = (lab.dir.path().join("words"), lab.dir.path().join("handed"));
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >>{}\nfor w in \"$@\"; do case $w in --kubeconfig=*) f=${{w#*=}}; stat -c %a \"$f\"; cat \"$f\";; \
+             esac; done >{}\n",
+            words.display(),
+            config.display()
+        );
+        std::fs::write(bin.join("kubectl"), script).unwrap();
+        std::fs::set_permissions(bin.join("kubectl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        Self { lab, path }
+    }
+
+    /// What the program said, and the words of each kubectl that it called.
+    fn run(&self, args: &[&str]) -> (Said, Vec<String>) {
+        let file = self.lab.dir.path().join("words");
+        let _ = std::fs::remove_file(&file);
+        let said = Said::of(&self.lab.command(args).env("PATH", &self.path).output().unwrap());
+        let words = std::fs::read_to_string(file).unwrap_or_default();
+        (said, words.lines().map(str::to_owned).collect())
+    }
+}
+
+#[test]
+fn each_flag_of_kubectl_drain_is_taken_and_handed_on() {
+    let noted = Noted::new();
+    let flags = [
+        "--delete-emptydir-data",
+        "--force",
+        "--grace-period=-1",
+        "--pod-selector=app!=db",
+        "--disable-eviction",
+        "--skip-wait-for-delete-timeout=7",
+        "--chunk-size=100",
+        "--timeout=90s",
+        "--request-timeout=7s",
+        "--as=ann",
+        "--as-group=ops",
+        "--as-group=system:masters",
+        "--as-uid=7",
+        "--user=sim",
+        "--cluster=sim",
+    ];
+    let (said, words) = noted.run(&[&["drain", "worker-1"][..], &flags].concat());
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert_eq!(words.len(), 2, "the rehearsal and the drain: {words:#?}");
+    for words in &words {
+        for flag in flags.iter().chain(&["--ignore-daemonsets", "--context=sim"]) {
+            assert!(words.split(' ').any(|word| word == *flag), "no {flag} in {words}");
+        }
+    }
+    assert!(words[0].ends_with("--dry-run=client") && !words[1].contains("--dry-run"), "{words:#?}");
+    // A switch that is off says so, and the agent's own DaemonSet is no obstacle unless it is asked for.
+    let (_, words) = noted.run(&["drain", "worker-2", "--ignore-daemonsets=false", "--force=false"]);
+    assert!(words[0].contains("--ignore-daemonsets=false --force=false"), "{words:#?}");
+}
+
+/// The process list is for everybody to read.
+#[test]
+fn a_token_is_handed_on_in_a_file_and_not_in_words() {
+    let noted = Noted::new();
+    let wrong = noted.lab.run(&["--token=wrong"]);
+    assert!(wrong.code == Some(3) && wrong.err.contains("Unauthorized"), "{wrong:#?}");
+    let (said, words) = noted.run(&["drain", "worker-1", "--token", ADMIN_TOKEN]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert!(words.iter().all(|words| !words.contains(ADMIN_TOKEN)), "{words:#?}");
+    assert!(!said.out.contains(ADMIN_TOKEN) && said.out.contains("--token=…"), "{said:#?}");
+    let handed = std::fs::read_to_string(noted.lab.dir.path().join("handed")).unwrap();
+    assert!(handed.starts_with("600\n") && handed.contains(ADMIN_TOKEN), "{handed}");
+    let file = words[0].split(' ').find_map(|word| word.strip_prefix("--kubeconfig=")).unwrap();
+    assert!(!std::path::Path::new(file).exists(), "{file} is left behind");
+}
+
+/// With the real kubectl, and a kubeconfig whose user may do nothing.
+#[test]
+fn the_real_kubectl_takes_what_it_is_handed() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let nobody = lab.file("nobody", &lab.sim.kubeconfig_for("wrong"));
+    let file = format!("--kubeconfig={}", nobody.display());
+    assert_eq!(lab.run(&[&file]).code, Some(3));
+    let server = format!("--server={}", lab.sim.url());
+    let drained =
+        lab.run(&["drain", "worker-1", &file, &server, "--token", ADMIN_TOKEN, "--request-timeout=20s"]);
+    assert_eq!(drained.code, Some(0), "{drained:#?}");
+    assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_none());
+
+    let ca = lab.file("ca.pem", &lab.sim.ca_pem().unwrap());
+    let ca = format!("--certificate-authority={}", ca.display());
+    // Without any kubeconfig.
+    let mut command = lab.command(&[&server, "--token", ADMIN_TOKEN, &ca]);
+    let said = Said::of(&command.env_remove("KUBECONFIG").output().unwrap());
+    assert_eq!(said.code, Some(1), "worker-1 is out: {said:#?}");
+    for (args, error) in [
+        (["--cluster=other", "--user=sim"], "the kubeconfig has no cluster \"other\""),
+        (["--user=other", "--cluster=sim"], "the kubeconfig has no user \"other\""),
+    ] {
+        let said = lab.run(&args);
+        assert!(said.code == Some(3) && said.err.contains(error), "{said:#?}");
+    }
+}
+
+#[test]
+fn nodes_of_a_drain_are_chosen_by_labels() {
+    let noted = Noted::new();
+    for node in ["worker-3", "worker-1"] {
+        noted.lab.sim.label(node, "pool", Some("edge"));
+    }
+    let (said, words) = noted.run(&["drain", "-l", "pool=edge"]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let nodes: Vec<_> = words.iter().map(|words| words.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(nodes, ["worker-1", "worker-1", "worker-3", "worker-3"]);
+    assert!(!is_cordoned(&noted.lab, "worker-2"));
+    let none = noted.lab.run(&["drain", "-l", "pool=core"]);
+    assert_eq!(none.err, "kubectl-nodegate: the cluster has no Node with the labels pool=core\n");
+}
+
+#[test]
+fn a_dry_run_shows_all_and_does_nothing() {
+    let lab = cluster(Scene { told: 2, sessions: Some(15), ..Scene::default() }, &["worker-1", "worker-2"]);
+    for (how, pods) in [
+        ("client", "evicting pod default/app (dry run)"),
+        ("server", "evicting pod default/app (server dry run)"),
+    ] {
+        let said = lab.run(&["drain", "worker-1", "--for=released", &format!("--dry-run={how}")]);
+        assert_eq!(said.code, Some(0), "{said:#?}");
+        for part in [
+            "would cordon it",
+            "would wait for 10.0.0.1 /health, asks every 500 ms",
+            "would wait for 10.0.0.2 /health",
+            "would wait for the last session: 15 now",
+            "would run kubectl drain worker-1 --ignore-daemonsets --context=sim",
+            pods,
+            "dry run: nothing was done to it",
+        ] {
+            assert!(said.out.contains(part), "no {part:?} in {said:#?}");
+        }
+        assert!(!is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
+    }
+    add_pod(&lab.sim, "bare", "worker-1", false);
+    let refused = lab.run(&["drain", "worker-1", "--dry-run=client"]);
+    assert!(refused.code == Some(1) && refused.out.contains("kubectl drain ended with"), "{refused:#?}");
+    // What is shown is refused where a drain would be.
+    lab.crowd.now("worker-1", says(&json!({"node": "x"})));
+    assert_eq!(lab.run(&["drain", "worker-1", "--dry-run=client"]).code, Some(3));
+}
+
+/// More ask than the agent can remember: waiting does not help.
+#[test]
+fn an_agent_without_places_is_refused_before_the_cordon() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let mut full = ready("worker-1");
+    full["drain"]["overflows"] = json!(12);
+    full["drain"]["listening_ms"] = json!(3000);
+    lab.crowd.now("worker-1", says(&full));
+    let refused = lab.run(&["drain", "worker-1"]);
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert!(
+        refused.out.contains("more ask its agent than it can remember, and 12 questions found no place"),
+        "{refused:#?}"
+    );
+    assert!(!is_cordoned(&lab, "worker-1"));
+}

@@ -1,0 +1,152 @@
+//! Two clusters whose nodes have the same addresses: what is meant for one never goes by what the other's agents say.
+
+use crate::drain::{Scene, add_pod, cluster, follows, is_cordoned};
+use crate::lab::{Lab, NAMESPACE, Said, out, program, ready, says, uid};
+use nodegate_testbed::{Agent, Cluster, NODE};
+use serde_json::json;
+
+/// Production, at whose nodes' addresses staging's agents answer. Staging has nodes of the same names, and all that its
+/// balancers do looks like a drain that is through.
+fn production() -> Lab {
+    let prod = cluster(Scene { told: 3, ..Scene::default() }, &["new1", "new2"]);
+    for node in ["new1", "new2"] {
+        let mut told = out(node, "draining", "Unschedulable", 60);
+        told["uid"] = json!("uid-in-staging");
+        prod.crowd.now(node, says(&told));
+    }
+    prod
+}
+
+fn is_untouched(lab: &Lab, said: &Said, why: &str) {
+    assert_eq!(said.code, Some(3), "{said:#?}");
+    assert!(said.out.contains(why), "no {why:?} in {said:#?}");
+    assert!(said.out.contains("nothing was done to it"), "{said:#?}");
+    assert!(!is_cordoned(lab, "new1") && lab.sim.get("pods", "default", "app").is_some());
+}
+
+#[test]
+fn another_clusters_agent_drains_nothing() {
+    let prod = production();
+    let address = prod.crowd.nodes().next().unwrap().1;
+    let stranger = format!(
+        "another cluster's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
+         uid-of-new1)"
+    );
+    for via in ["--via=auto", "--via=node"] {
+        is_untouched(&prod, &prod.run(&["drain", "new1", via]), &stranger);
+    }
+    // The API server reaches the stranger as well.
+    let proxied = prod.run(&["drain", "new1", "--via=proxy"]);
+    is_untouched(&prod, &proxied, "another cluster's agent answers at the pod nodegate-new1");
+    // Nothing is shown of it, either.
+    let rehearsed = prod.run(&["drain", "new1", "--dry-run=client"]);
+    is_untouched(&prod, &rehearsed, &stranger);
+    assert!(!rehearsed.out.contains("evicting"), "{rehearsed:#?}");
+
+    let fleet = prod.run(&[]);
+    assert_eq!(fleet.code, Some(3), "{fleet:#?}");
+    assert_eq!(fleet.row("new1"), "new1 Unknown another cluster's agent - - - - -");
+    assert!(prod.run(&["-o", "wide"]).row("new1").contains(&stranger));
+    let waited = prod.run(&["wait", "new1", "--timeout=1s"]);
+    assert!(waited.code == Some(3) && waited.out.contains(&stranger), "{waited:#?}");
+    assert!(!waited.out.contains("told after"), "{waited:#?}");
+}
+
+/// Nor does another node's count as a node that is Ready.
+#[test]
+fn another_clusters_agents_are_no_reserve() {
+    let prod = production();
+    prod.crowd.now("new1", follows(&prod.sim, "new1", Scene { told: 1, ..Scene::default() }));
+    let mut other = ready("new2");
+    other["uid"] = json!("uid-in-staging");
+    prod.crowd.now("new2", says(&other));
+    let refused = prod.run(&["drain", "new1", "--min-ready=1"]);
+    assert!(
+        refused.code == Some(1) && refused.out.contains("refused: 0 other nodes are Ready"),
+        "{refused:#?}"
+    );
+    assert!(!is_cordoned(&prod, "new1"));
+}
+
+#[test]
+fn a_stranger_at_the_address_is_passed_by_where_the_api_server_reaches_the_agent() {
+    let prod = production();
+    // The pod is reached at an address that is not the node's.
+    let own = prod.crowd.nodes().nth(1).unwrap().1;
+    prod.crowd.now("new2", follows(&prod.sim, "new1", Scene { told: 2, ..Scene::default() }));
+    let mut pod = prod.sim.get("pods", NAMESPACE, "nodegate-new1").unwrap();
+    pod["status"]["podIP"] = json!(own.to_string());
+    prod.sim.apply(pod).unwrap();
+    let fleet = prod.run(&["new1", "-o", "wide"]);
+    assert!(fleet.code == Some(0) && fleet.row("new1").contains("proxy of nodegate-new1"), "{fleet:#?}");
+    let drained = prod.run(&["drain", "new1"]);
+    assert_eq!(drained.code, Some(0), "{drained:#?}");
+    assert!(is_cordoned(&prod, "new1") && prod.sim.get("pods", "default", "app").is_none());
+}
+
+/// 0.1 told no UID; the API server knows which pod it asks.
+#[test]
+fn an_agent_that_is_too_old_is_believed_through_the_api_server_alone() {
+    let lab = cluster(Scene::default(), &["new1", "new2"]);
+    let mut old = ready("new1");
+    for key in ["uid", "start_id"] {
+        old.as_object_mut().unwrap().remove(key);
+    }
+    lab.crowd.now("new1", says(&old));
+    let direct = lab.run(&["new1", "--via=node", "-o", "wide"]);
+    assert!(
+        direct.code == Some(3) && direct.row("new1").starts_with("new1 Unknown agent too old"),
+        "{direct:#?}"
+    );
+    assert!(direct.out.contains("(nodegate 0.1.0) is too old to be identified"), "{direct:#?}");
+    let auto = lab.run(&["new1", "-o", "wide"]);
+    assert!(auto.code == Some(0) && auto.row("new1").contains("proxy of nodegate-new1"), "{auto:#?}");
+    let mut young = old.clone();
+    young["start_id"] = json!("0123456789abcdef");
+    lab.crowd.now("new1", says(&young));
+    let direct = lab.run(&["new1", "--via=node"]);
+    assert!(direct.row("new1").starts_with("new1 Unknown agent not identified yet"), "{direct:#?}");
+}
+
+/// Two API servers, two kubeconfigs, one agent: it belongs to one of the clusters.
+#[test]
+fn a_real_agent_of_staging_is_not_believed_for_production() {
+    let (staging, prod) = (Cluster::start(), Cluster::start());
+    let agent: Agent = staging.ready_agent(&[]);
+    for cluster in [&staging, &prod] {
+        cluster.sim.edit_node(NODE, "kubelet", |node| {
+            node["status"]["addresses"] =
+                json!([{"type": "InternalIP", "address": agent.address().ip().to_string()}]);
+        });
+        cluster.sim.write_kubeconfig(&cluster.dir.path().join("administrator")).unwrap();
+    }
+    add_pod(&prod.sim, "app", NODE, true);
+    let run = |cluster: &Cluster, args: &[&str]| {
+        let mut command = program();
+        command.env("KUBECONFIG", cluster.dir.path().join("administrator")).args(args);
+        Said::of(&command.arg(format!("--port={}", agent.address().port())).output().unwrap())
+    };
+    assert_eq!(run(&staging, &[]).code, Some(0));
+    let fleet = run(&prod, &[]);
+    assert!(
+        fleet.code == Some(3) && fleet.row(NODE).contains("Unknown another cluster's agent"),
+        "{fleet:#?}"
+    );
+    let drained = run(&prod, &["drain", NODE]);
+    assert_eq!(drained.code, Some(3), "{drained:#?}");
+    assert!(drained.out.contains("another cluster's agent answers at 127.0.0.1: "), "{drained:#?}");
+    let is_untouched = prod.sim.node(NODE).unwrap()["spec"]["unschedulable"] != true;
+    assert!(is_untouched && prod.sim.get("pods", "default", "app").is_some());
+}
+
+/// The cluster is named before anything is changed.
+#[test]
+fn a_drain_begins_with_the_name_of_the_cluster() {
+    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["new1", "new2"]);
+    for command in ["drain", "uncordon"] {
+        let said = lab.run(&[command, "new1"]);
+        let first = format!("cluster: context sim, server {}", lab.sim.url());
+        assert!(said.code == Some(0) && said.out.starts_with(&first), "{first}: {said:#?}");
+    }
+    assert_eq!(lab.sim.node("new1").unwrap()["metadata"]["uid"], uid("new1"));
+}
