@@ -38,7 +38,8 @@ told, and only then evicts; uncordon waits until every balancer knows that the n
 COLUMNS
   VERDICT   Ready, Draining, NotReady; with a question mark behind it a guess: the agent's cache is stale; Unknown: no answer
   SINCE     when the verdict last changed; >2 h where that was before the agent's start
-  CACHE     whether the agent's cache can be trusted, and the age of the last proof
+  CACHE     whether the agent's cache can be trusted, and the age of the last proof; unconfirmed: the control plane does
+            not hear the node's kubelet
   TOLD      how many of the balancers that go on asking have been told the verdict; a question mark if that is not known
   SESSIONS  connections to the agent's --traffic-port, else the sessions that HAProxies report (http-check send-state)
 

@@ -61,7 +61,7 @@ impl Row {
 
     /// Whether its agent knows the node to be Ready, and does not guess.
     pub(crate) fn is_surely_ready(&self) -> bool {
-        self.verdict() == Some(Verdict::Ready) && !self.is_stale()
+        self.verdict() == Some(Verdict::Ready) && !self.is_guess()
     }
 
     pub(super) fn is_stale(&self) -> bool {
@@ -73,6 +73,16 @@ impl Row {
     pub(super) fn is_out_by_design(&self) -> bool {
         let is_excluded = self.status().is_some_and(Status::is_excluded_by_label);
         is_excluded && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
+    }
+
+    /// Returns true if the control plane does not hear the node's kubelet, and the agent goes by the kubelet itself.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.status().is_some_and(|status| status.unconfirmed)
+    }
+
+    /// Returns true if the verdict is no more than a guess.
+    pub(super) fn is_guess(&self) -> bool {
+        self.is_stale() || self.is_unconfirmed()
     }
 
     /// As `nodegate status` has it, but for nodes that are out by design.
@@ -91,7 +101,7 @@ impl Row {
         match self.verdict() {
             None => Need::Unknown,
             Some(Verdict::NotReady) => Need::NotReady,
-            Some(_) if self.is_stale() => Need::Guess,
+            Some(_) if self.is_guess() => Need::Guess,
             Some(Verdict::Draining) if self.is_out_by_design() => Need::ByDesign,
             Some(Verdict::Draining) if told == Some(true) => Need::Out,
             Some(Verdict::Draining) => Need::Draining,
@@ -107,7 +117,7 @@ impl Row {
 
     pub(super) fn verdict_word(&self) -> String {
         match self.verdict() {
-            Some(verdict) if self.is_stale() => format!("{}?", verdict.title()),
+            Some(verdict) if self.is_guess() => format!("{}?", verdict.title()),
             Some(verdict) => verdict.title().to_owned(),
             None => "Unknown".to_owned(),
         }
@@ -153,7 +163,11 @@ impl Row {
 
     pub(super) fn cache(&self) -> String {
         let Some(status) = self.status() else { return NOTHING.to_owned() };
-        let trust = if status.cache.stale { "stale" } else { "fresh" };
+        let trust = match (status.cache.stale, status.unconfirmed) {
+            (true, _) => "stale",
+            (false, true) => "unconfirmed",
+            (false, false) => "fresh",
+        };
         status.cache.age_ms.map_or_else(|| trust.to_owned(), |age| format!("{trust} {}", Age(age)))
     }
 

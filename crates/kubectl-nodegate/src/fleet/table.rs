@@ -133,6 +133,7 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
 pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
+    let unconfirmed = rows.iter().filter(|row| row.is_unconfirmed()).count();
     let guesses = rows.iter().filter(|row| row.is_stale()).count();
     let nodes = if rows.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", rows.len()) };
     let parts = [
@@ -142,9 +143,16 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
         (count(None), "unknown", MAGENTA),
         (by_design, "out by design", DIM),
         (guesses, "guessed from a stale cache", YELLOW),
+        (unconfirmed, "unconfirmed", YELLOW),
     ];
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<_> =
         parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
-    if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) }
+    let summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
+    if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
+        return summary;
+    }
+    // One node's kubelet may have lost its way; all of them have not.
+    let alarm = "the control plane hears no kubelet: suspect the path from the kubelets to the API server";
+    format!("{summary}; {}", style.painted(RED, alarm))
 }

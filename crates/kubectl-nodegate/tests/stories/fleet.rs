@@ -159,6 +159,25 @@ fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
     assert_eq!(lab.run(&["cp-1", "w-1"]).code, Some(1), "cordoned besides");
 }
 
+/// The kubelets are alive, and the control plane does not hear them.
+#[test]
+fn silent_kubelets_are_seen_at_a_glance() {
+    let unconfirmed = |node: &str| {
+        let mut status = ready(node);
+        status["unconfirmed"] = json!(true);
+        says(&status)
+    };
+    let lab = Lab::new([("a", unconfirmed("a")), ("b", unconfirmed("b")), ("c", says(&ready("c")))]);
+    let said = lab.run(&[]);
+    assert!(said.row("a").starts_with("a Ready? - >2 h unconfirmed 3 s 1/1"), "{said:#?}");
+    assert_eq!(said.out.lines().last(), Some("3 nodes: 3 Ready, 2 unconfirmed"));
+    lab.crowd.now("c", unconfirmed("c"));
+    let all = lab.run(&[]);
+    let alarm = "the control plane hears no kubelet: suspect the path from the kubelets to the API server";
+    let last = format!("3 nodes: 3 Ready, 3 unconfirmed; {alarm}");
+    assert_eq!((all.code, all.out.lines().last()), (Some(0), Some(last.as_str())), "{all:#?}");
+}
+
 #[test]
 fn names_yaml_and_bare_tables_are_for_scripts() {
     let lab = Lab::new([("b", says(&ready("b"))), ("a", says(&out("a", "draining", "Unschedulable", 9)))]);
