@@ -6,7 +6,6 @@ use nodegate_haproxy_sync::haproxy::state_file::{Known, compose, parse};
 use nodegate_haproxy_sync::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
 use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
 use nodegate_haproxy_sync::plan::facts::PortFacts;
-use nodegate_haproxy_sync::plan::names::NODES_BACKEND;
 use nodegate_haproxy_sync::plan::policy::Policy;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ fn states(dump: &str) {
     let again = parse(&text);
     assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
     for node in &desired.nodes {
-        let key = (NODES_BACKEND.to_owned(), node.name.clone());
+        let key = (desired.names.nodes().to_owned(), node.name.clone());
         let drained_by_agent =
             live.get(&key).is_some_and(|line| line.agent_check && line.state == ServerState::Drain);
         match again.get(&key) {
