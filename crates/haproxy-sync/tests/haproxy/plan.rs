@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_gets_a_socket_that_is_anothers_or_that_it_may_not_have(
+    fn nobody_gets_a_socket_of_another_or_one_that_it_may_not_have(
         facts in facts(), owner in word(), port in 1_u16..100, high in 40_u16..90,
     ) {
         let ip = |last| IpAddr::from([10, 0, 0, last]);
@@ -196,8 +196,8 @@ proptest! {
             for address in &frontend.addresses {
                 prop_assert!(sockets.insert((*address, frontend.port)), "{} twice", frontend.port);
                 prop_assert!(policy.addresses().any(|known| known == *address));
-                let anothers = (*address, frontend.port) == (ip(1), port) && frontend.namespace != owner;
-                prop_assert!(!anothers, "a held port was given away");
+                let of_another = (*address, frontend.port) == (ip(1), port) && frontend.namespace != owner;
+                prop_assert!(!of_another, "a held port was given away");
             }
             prop_assert!(frontend.port <= high || frontend.namespace == "a");
             prop_assert!(!frontend.addresses.contains(&ip(2)) || frontend.namespace == "a");
