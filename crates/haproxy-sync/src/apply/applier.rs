@@ -1,102 +1,24 @@
 //! Brings the configuration file and HAProxy's structure to what is desired.
 
 use crate::apply::aside::{Asides, Refused};
-use crate::apply::config_file::{FileError, Previous};
+use crate::apply::backlog::Backlog;
+use crate::apply::blamed::{blamed_of, only_new};
+use crate::apply::config_file::Previous;
 use crate::apply::dynamic::{self, DynamicError};
+use crate::apply::file_memory::FileMemory;
 use crate::apply::layout::Layout;
-use crate::apply::pace::{Paces, ServiceKey};
-use crate::apply::tools::{TemplateError, Tools};
-use crate::haproxy::blame::{Words, blamed};
+use crate::apply::leftovers::Leftovers;
+pub use crate::apply::outcome::{Applied, ApplyError, Reload};
+use crate::apply::tools::Tools;
 use crate::haproxy::master::ReloadError;
 use crate::haproxy::socket::AskError;
 use crate::haproxy::validate::{ValidateError, validate};
-use crate::plan::desired::{Desired, Distance, Frontend, Problem};
+use crate::plan::desired::{Desired, Distance, Problem};
 use crate::plan::names;
-use crate::plan::render::{RenderError, Template, own_part, render};
-use crate::plan::stand_in::keeping;
+use crate::plan::render::{Template, own_part, render};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// Whether HAProxy is to read its configuration again.
-#[derive(Clone, Copy, Debug)]
-pub struct Reload {
-    /// Even if nothing has changed.
-    pub wanted: bool,
-    /// Now; what needs one is postponed otherwise.
-    pub allowed: bool,
-}
-
-impl Reload {
-    /// If it takes one.
-    pub const IF_NEEDED: Self = Self { wanted: false, allowed: true };
-}
-
-/// What it took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// Nothing.
-    Unchanged,
-    /// A new file, and nothing for HAProxy to do.
-    Rewritten,
-    /// A new file, and servers changed at run time.
-    Dynamic,
-    /// A new file and a reload.
-    Reloaded,
-    /// A new file; nobody is there to tell HAProxy of it.
-    Written,
-    /// A new file; no HAProxy runs that could read it.
-    NotRunning,
-    /// Nothing yet: it takes a reload, and none is allowed now.
-    Postponed,
-}
-
-/// Why the configuration in effect is still the old one.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// The template can't be read.
-    #[error(transparent)]
-    ReadTemplate(#[from] TemplateError),
-    /// The template does not work.
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    /// The file can't be written.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The file is somebody else's.
-    #[error(
-        "{path} is not nodegate-haproxy's and stays as it is. Name another file with --config, which HAProxy loads beside it; \
-         or have all of it replaced by putting this line on top of it (a copy is kept in {copy}): {marker}"
-    )]
-    NotOurs {
-        /// The file.
-        path: PathBuf,
-        /// Where a copy of it would be kept.
-        copy: PathBuf,
-        /// The line that makes it ours.
-        marker: String,
-    },
-    /// HAProxy can't read it.
-    #[error(transparent)]
-    Validate(#[from] ValidateError),
-    /// HAProxy did not take it.
-    #[error(transparent)]
-    Reload(#[from] ReloadError),
-}
-
-impl ApplyError {
-    /// The value of a metric's label.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::ReadTemplate(_) | Self::Render(_) => "template",
-            Self::File(_) => "file",
-            Self::NotOurs { .. } => "not-ours",
-            Self::Validate(_) => "validate",
-            Self::Reload(_) => "reload",
-        }
-    }
-}
 
 /// Applies one configuration after the other.
 #[derive(Debug)]
@@ -105,9 +27,7 @@ pub struct Applier {
     /// What HAProxy runs; none before the first success, or when its process is not the one that we knew.
     live: Option<(Layout, Template)>,
     generation: u64,
-    /// Servers of removed nodes that still have connections, and nodes whose own server stays until the next reload.
-    undeleted: Vec<String>,
-    lingering: BTreeSet<String>,
+    leftovers: Leftovers,
     /// What could not be done lately, beyond what the plan knows.
     problems: Vec<Problem>,
     file: FileMemory,
@@ -115,44 +35,11 @@ pub struct Applier {
     /// Frontends that HAProxy refused, and those that its last words name, with these words.
     asides: Asides,
     blamed: BTreeMap<String, String>,
-    /// How soon each Service may have the next reload, those that this one is for, and until when others wait.
-    paces: Paces,
-    reloading_for: BTreeSet<ServiceKey>,
-    waits_until: Option<Instant>,
-    /// Services whose servers have their new port already, which the rules of their frontends get by the next reload.
-    owed: BTreeSet<ServiceKey>,
+    backlog: Backlog,
 }
 
 /// More rounds than this are not made for one configuration: each sets aside what HAProxy refuses.
 const ROUNDS: usize = 4;
-
-/// What we know of the file's content, by its hash.
-#[derive(Debug, Default)]
-struct FileMemory {
-    /// What it holds, if nobody else has written it.
-    held: Option<String>,
-    /// What was rendered last, and what is in effect.
-    rendered: Option<String>,
-    in_effect: Option<String>,
-    /// What the next run of the program will know that we wrote.
-    noted: Option<String>,
-    /// Somebody else has written it, and that may have been loaded.
-    foreign: bool,
-    foreign_changes: u64,
-}
-
-impl FileMemory {
-    /// Looks at what it holds now; true if that is not what we wrote.
-    fn look(&mut self, bytes: Option<&[u8]>) -> bool {
-        let now = names::hash(bytes.unwrap_or_default());
-        let changed = self.held.replace(now.clone()).is_some_and(|held| held != now);
-        if changed {
-            self.foreign = true;
-            self.foreign_changes += 1;
-        }
-        changed
-    }
-}
 
 /// What a file was written for.
 struct Next {
@@ -161,20 +48,6 @@ struct Next {
     /// What the head says of all servers; none if servers that are added at run time can't have it.
     inherited: Option<String>,
     text: String,
-}
-
-/// Whom HAProxy's words name, by the backend.
-fn blamed_of(words: &Words, text: &str, files: &[&Path], desired: &Desired) -> BTreeMap<String, String> {
-    let mut owners = BTreeMap::new();
-    for frontend in &desired.frontends {
-        let own = frontend.local.is_some().then_some(frontend.last_resort.iter()).into_iter().flatten();
-        for name in own.chain([&frontend.name, &frontend.backend]) {
-            owners.insert(name.as_str(), frontend.backend.as_str());
-        }
-    }
-    let files: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
-    let files: Vec<&str> = files.iter().map(AsRef::as_ref).collect();
-    blamed(words.all(), text, &files, &owners)
 }
 
 async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
@@ -187,24 +60,17 @@ async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
 impl Applier {
     /// Knows nothing of HAProxy yet.
     pub fn new(tools: Tools) -> Self {
-        let (undeleted, lingering, problems) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let file = FileMemory::default();
-        let (asides, blamed) = (Asides::default(), BTreeMap::new());
         Self {
             tools,
             live: None,
             generation: 0,
-            undeleted,
-            lingering,
-            problems,
-            file,
+            leftovers: Leftovers::default(),
+            problems: Vec::new(),
+            file: FileMemory::default(),
             lacks_sections: false,
-            asides,
-            blamed,
-            paces: Paces::default(),
-            reloading_for: BTreeSet::new(),
-            waits_until: None,
-            owed: BTreeSet::new(),
+            asides: Asides::default(),
+            blamed: BTreeMap::new(),
+            backlog: Backlog::default(),
         }
     }
 
@@ -230,7 +96,7 @@ impl Applier {
 
     /// Returns until when a change waits that is not in effect yet, because its Service has changed often lately.
     pub fn waits_until(&self) -> Option<Instant> {
-        self.waits_until
+        self.backlog.waits_until()
     }
 
     /// Returns when a frontend that was set aside is to be tried again.
@@ -288,15 +154,23 @@ impl Applier {
         let force = reload.wanted || tools.notes.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
         let same = known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired));
-        if same && !force && self.owed.is_empty() {
-            self.waits_until = None;
+        if same && !force && self.backlog.owes_nothing() {
+            self.backlog.clear();
             return Ok(Applied::Unchanged);
         }
         let mut desired = desired.clone();
         let live = self.live.as_ref().map(|(layout, _)| layout.desired.clone());
         self.problems = self.asides.leave_out(&mut desired, live.as_deref(), Instant::now());
         self.problems.extend(tools.leave_out(&template, &mut desired, &old_text));
-        self.hold_back(&mut desired, reload.allowed && !force, force);
+        let runs = self.live.as_ref().filter(|(layout, _)| layout.ours && !force);
+        let runs = runs.map(|(layout, _)| layout.desired.as_ref());
+        self.backlog.hold_back(&mut desired, runs, reload.allowed);
+        // What is left of a Service that changes all the time: nothing, most of the time.
+        let runs = self.live.as_ref().filter(|(layout, known)| layout.ours && *known == template);
+        let same = runs.is_some_and(|(layout, _)| layout.desired.same_text(&desired));
+        if same && !force && self.backlog.waits_until().is_some() && self.backlog.owes_nothing() {
+            return Ok(Applied::Unchanged);
+        }
         let check = tools.check().await;
         let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
         self.file.rendered = Some(names::hash(&text));
@@ -307,8 +181,7 @@ impl Applier {
             _ => None,
         };
         // What the servers have been told is in the file already.
-        let now = Instant::now();
-        let pays = reload.allowed && self.owed.iter().any(|service| self.paces.waits(service, now).is_none());
+        let pays = reload.allowed && self.backlog.may_pay(Instant::now());
         if same_bytes && !force && !pays && matches!(distance, None | Some(Distance::States)) {
             self.taken(desired, template, distance.is_none());
             return Ok(Applied::Unchanged);
@@ -325,37 +198,6 @@ impl Applier {
         let previous = if same_bytes { None } else { Some(self.write(old, &text, &desired).await?) };
         let next = Next { desired, template, inherited, text };
         self.load(distance, previous, next, reload.allowed).await
-    }
-
-    /// Keeps back the changes that take a reload and may not have one now: none may if not `allowed`, and of the others not
-    /// those of Services that have changed often lately. Everything else goes on.
-    fn hold_back(&mut self, desired: &mut Desired, allowed: bool, all: bool) {
-        self.waits_until = None;
-        self.reloading_for.clear();
-        let Some((layout, _)) = self.live.as_ref().filter(|(layout, _)| layout.ours && !all) else { return };
-        let now = Instant::now();
-        let mut kept = BTreeSet::new();
-        let mut opens = Vec::new();
-        let changed = desired.changed(&layout.desired);
-        for (service, backends) in &changed {
-            let waits = self.paces.waits(service, now);
-            if waits.is_some() || !allowed {
-                opens.push(waits.unwrap_or(now));
-                kept.extend(backends.iter().cloned());
-            } else {
-                self.reloading_for.insert(service.clone());
-            }
-        }
-        // One reload is for all of them.
-        if kept.is_empty() || !self.reloading_for.is_empty() {
-            self.reloading_for = changed.into_keys().collect();
-        } else {
-            *desired = keeping(desired, &layout.desired, &kept);
-        }
-        if self.reloading_for.is_empty() {
-            let owed = self.owed.iter().map(|service| self.paces.waits(service, now).unwrap_or(now));
-            self.waits_until = opens.into_iter().chain(owed).min();
-        }
     }
 
     /// Once for each template without the generated sections, what that costs.
@@ -431,7 +273,7 @@ impl Applier {
         }
         match desired.distance(&layout.desired) {
             Distance::Servers { added, .. }
-                if !template.has_our_sections() || added.iter().any(|name| self.lingers(name)) =>
+                if !template.has_our_sections() || added.iter().any(|name| self.leftovers.has(name)) =>
             {
                 Some(Distance::Structure)
             }
@@ -443,11 +285,6 @@ impl Applier {
             }
             distance => Some(distance),
         }
-    }
-
-    /// Whether HAProxy still has servers of a node that was taken out.
-    fn lingers(&self, node: &str) -> bool {
-        self.lingering.contains(node) || self.undeleted.iter().any(|server| server_is_of(server, node))
     }
 
     async fn change(
@@ -474,14 +311,11 @@ impl Applier {
         .await?;
         for name in removed {
             if !layout.dynamic.remove(name) {
-                self.lingering.insert(name.clone());
+                self.leftovers.nodes.insert(name.clone());
             }
         }
-        self.undeleted.extend(left);
-        self.owed.extend(next.desired.other_node_ports(&layout.desired));
-        let now = Instant::now();
-        let owed = self.owed.iter().map(|service| self.paces.waits(service, now).unwrap_or(now));
-        self.waits_until = self.waits_until.into_iter().chain(owed).min();
+        self.leftovers.servers.extend(left);
+        self.backlog.owe(next.desired.other_node_ports(&layout.desired), Instant::now());
         layout.dynamic.extend(added.iter().cloned());
         Ok(())
     }
@@ -512,7 +346,8 @@ impl Applier {
                 if let ReloadError::Refused(words) | ReloadError::Command(_, words) = &error {
                     self.blamed = blamed_of(words, &text, &[self.tools.file.path()], &desired);
                     if self.blamed.is_empty() {
-                        self.blamed = self.only_new(&desired);
+                        let live = self.live.as_ref().map(|(layout, _)| layout.desired.as_ref());
+                        self.blamed = only_new(live, &desired);
                     }
                 }
                 self.file.held = None;
@@ -532,20 +367,6 @@ impl Applier {
         self.file.noted.clone_from(&self.file.rendered);
     }
 
-    /// The frontends that listen where none did before, if they are of one Service alone. HAProxy 2.6 does not say on its
-    /// socket why it refuses a reload, and nothing else of what is checked beforehand can keep it from one.
-    fn only_new(&self, desired: &Desired) -> BTreeMap<String, String> {
-        let Some((layout, _)) = &self.live else { return BTreeMap::new() };
-        let listens = |frontend: &&Frontend| {
-            layout.desired.frontend(&frontend.backend).is_none_or(|old| old.binds != frontend.binds)
-        };
-        let new: Vec<&Frontend> = desired.frontends.iter().filter(listens).collect();
-        let services: BTreeSet<_> = new.iter().map(|f| (&f.namespace, &f.service)).collect();
-        let why = "HAProxy does not say why, and only this Service listens anew";
-        let of_one = if services.len() == 1 { new } else { Vec::new() };
-        of_one.into_iter().map(|frontend| (frontend.backend.clone(), why.to_owned())).collect()
-    }
-
     fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
         self.note();
         self.file.in_effect.clone_from(&self.file.rendered);
@@ -554,12 +375,8 @@ impl Applier {
             _ => {
                 self.generation += 1;
                 self.file.foreign = false;
-                let services = self.reloading_for.iter().chain(&self.owed);
-                self.paces.reloaded(services, Instant::now());
-                self.owed.clear();
-                self.waits_until = None;
-                self.undeleted.clear();
-                self.lingering.clear();
+                self.backlog.reloaded(Instant::now());
+                self.leftovers = Leftovers::default();
                 let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));
                 (BTreeSet::new(), Arc::new(weights.collect()))
             }
@@ -573,15 +390,6 @@ impl Applier {
     /// Tries again to delete servers whose connections may have ended; true if some are left.
     pub async fn tidy(&mut self) -> bool {
         let Some(runtime) = &self.tools.runtime else { return false };
-        let servers = std::mem::take(&mut self.undeleted);
-        if !servers.is_empty() {
-            self.undeleted = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
-        }
-        !self.undeleted.is_empty()
+        self.leftovers.delete(runtime).await
     }
-}
-
-/// Whether `backend/server` is this node's.
-fn server_is_of(server: &str, node: &str) -> bool {
-    server.split_once('/').is_some_and(|(_, name)| name == node)
 }

@@ -45,13 +45,15 @@ async fn while_one_flaps<T>(lab: &Lab, flapping: &Value, work: impl Future<Outpu
 
 /// A Service that changes every second has to wait for its next reload.
 async fn until_it_waits(lab: &Lab) {
-    let seen = Cell::new((0, Instant::now()));
+    let first = lab.processes_now().await.reloads;
+    let seen = Cell::new((first, Instant::now()));
     lab.until("the one that flaps has to wait", async || {
         let now = lab.processes_now().await.reloads;
         if now != seen.get().0 {
             seen.set((now, Instant::now()));
         }
-        lab.metric("nodegate_haproxy_pending") == Some(1.0) && seen.get().1.elapsed() > Duration::from_secs(3)
+        let waits = now > first && lab.metric("nodegate_haproxy_pending") == Some(1.0);
+        waits && seen.get().1.elapsed() > Duration::from_secs(3)
     })
     .await;
 }

@@ -1,0 +1,31 @@
+//! What HAProxy still has of nodes that are gone.
+
+use crate::apply::dynamic;
+use crate::haproxy::socket::Runtime;
+use std::collections::BTreeSet;
+
+/// Servers that could not be deleted yet, and nodes whose own server stays until the next reload.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    /// `backend/server`; they still have connections.
+    pub(crate) servers: Vec<String>,
+    /// Names of nodes.
+    pub(crate) nodes: BTreeSet<String>,
+}
+
+impl Leftovers {
+    /// Returns true if HAProxy still has servers of a node that was taken out.
+    pub(crate) fn has(&self, node: &str) -> bool {
+        let of_node = |server: &String| server.split_once('/').is_some_and(|(_, name)| name == node);
+        self.nodes.contains(node) || self.servers.iter().any(of_node)
+    }
+
+    /// Deletes servers whose connections have ended; returns true if some are left.
+    pub(crate) async fn delete(&mut self, runtime: &Runtime) -> bool {
+        let servers = std::mem::take(&mut self.servers);
+        if !servers.is_empty() {
+            self.servers = dynamic::delete(runtime, servers.clone()).await.unwrap_or(servers);
+        }
+        !self.servers.is_empty()
+    }
+}
