@@ -240,10 +240,10 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
         lab.admin_state(&backend, &node_name(node)).await.is_some_and(|state| state & 0x23 != 0)
     };
     for node in [1, 2] {
-        lab.sim.set_ready(&node_name(node), "Unknown", "NodeStatusUnknown");
+        lab.sim.set_ready(&node_name(node), "False", "KubeletNotReady");
     }
     lab.until("two are out", async || maint(1).await && maint(2).await).await;
-    lab.sim.set_ready(&node_name(3), "Unknown", "NodeStatusUnknown");
+    lab.sim.set_ready(&node_name(3), "False", "KubeletNotReady");
     lab.until("all are left to the checks", async || !maint(1).await && !maint(2).await && !maint(3).await)
         .await;
     for node in [1, 2, 3] {
