@@ -58,7 +58,7 @@ fn every_setting_of_the_programs_is_a_value() {
 fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
-        "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
+        "acceptProxy": true, "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
         "drainOn": ["unschedulable", "taint:example.com/maintenance"], "startupGrace": "2s", "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "checks": ["kubelet", "network"], "onDemand": "none",
         "check": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
