@@ -104,6 +104,7 @@ fn a_router_is_known_by_its_link_layer_address() {
 /// All nodes ask the same router: one whose policy changes must not take out every node at once.
 #[test]
 fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
+    let _links = crate::rtnl::LINKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);

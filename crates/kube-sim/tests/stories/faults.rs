@@ -261,7 +261,7 @@ async fn silent_nodes_are_evicted_by_the_state_of_their_zone() {
                 let silent = node["status"]["conditions"].to_string().contains("NodeStatusUnknown");
                 !silent || node["spec"]["taints"].to_string().contains("NoSchedule")
             };
-            nodes.iter().all(|name| is_marked(&name)) && nodes.iter().filter(is_evicted).eq(wanted)
+            nodes.iter().all(is_marked) && nodes.iter().filter(is_evicted).eq(wanted)
         }
     };
     let silence = |name: &str| assert!(sim.set_ready(name, "Unknown", "NodeStatusUnknown"));
