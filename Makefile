@@ -99,13 +99,13 @@ prometheus-test: tools ## A real Prometheus: each query, alert and panel of the 
 	@cargo test --quiet --locked --test documents -- --nocapture prometheus::story
 
 simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
-	@cargo build --quiet --locked --profile quick -p nodegate-simulation --bin simulate
-	@exec "$${CARGO_TARGET_DIR:-target}/quick/simulate"
+	@cargo build --quiet --locked --profile simulation -p nodegate-simulation --bin simulate
+	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
 told: ## The agent under a real HAProxy, from its first minute to the last connection of a drain , and over a rollout (six minutes)
 	@cargo test --quiet --locked --test agent -- --ignored --nocapture told_in_full
 
-mutants: ## Each protection taken out, and what catches it: tests and simulation, as a table (half an hour; MUTANTS="newer-counts …")
+mutants: ## Each protection taken out, and what catches it: tests and simulation, each alone, as a table (hours; MUTANTS="newer-counts …")
 	@hack/mutants $(MUTANTS)
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)

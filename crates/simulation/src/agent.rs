@@ -2,6 +2,7 @@
 
 use crate::network::Network;
 use crate::plan::World;
+use crate::service::ServiceAnswer;
 use crate::trace::{Trace, note};
 use crate::truth::{Answer, Kind};
 use bytes::Bytes;
@@ -10,11 +11,12 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, Transitions, WatchMetrics};
 use nodegate_readiness::probers::DrainStatus;
-use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
+use nodegate_readiness::{Board, Catalog, Liveness, Memory, Policy, Timeline, Verdict};
 use nodegate_server::{App, AppParts, NoLocalChecks};
+use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -22,6 +24,9 @@ use tokio::task::JoinHandle;
 pub(crate) const NODE: &str = "n1";
 /// Who asks.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+/// A clock that is set back while the memory is handed over makes it look younger by so much at most.
+const SET_BACK: Duration = Duration::from_secs(2);
 /// A Service that some agents watch.
 const SERVICE: &str = "default/web";
 
@@ -34,6 +39,19 @@ pub(crate) struct Agent {
     timeline: Timeline,
     startup: watch::Receiver<Startup>,
     watch: JoinHandle<()>,
+    starved: watch::Sender<bool>,
+    /// When its verdict last went to Ready or from there.
+    turned: Arc<Mutex<Instant>>,
+    /// What it gets from its predecessor if it has heard nothing when it opens.
+    handed_over: Option<HandedOver>,
+}
+
+/// An agent's memory, as it writes it.
+struct HandedOver {
+    json: Vec<u8>,
+    /// How old the facts were, and when that was.
+    age: Option<Duration>,
+    at: Instant,
 }
 
 impl Agent {
@@ -45,8 +63,12 @@ impl Agent {
         let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
         let catalog = Catalog::default().with_services(services.into_iter().collect());
         let default = catalog.find(nodegate_readiness::check::NODE_READY).into_iter().collect::<Vec<_>>();
-        let flips = trace.clone();
+        let turned = Arc::new(Mutex::new(nodegate_clock::now()));
+        let (flips, turns) = (trace.clone(), turned.clone());
         let on_flip = move |flip: &nodegate_readiness::Flip| {
+            if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
+                *turns.lock().unwrap_or_else(PoisonError::into_inner) = nodegate_clock::now();
+            }
             note!(flips, "flip: {} to {}, {}", flip.from, flip.to, flip.reason.as_str());
         };
         let board = Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(on_flip));
@@ -72,9 +94,45 @@ impl Agent {
             revision: None,
         });
         let (tell, startup) = watch::channel(Startup::Connecting);
-        board.open(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-        let watch = tokio::task::spawn_local(node_watch.run(tell));
-        Self { app: Arc::new(app), board, liveness, metrics, timeline, startup, watch }
+        let (starved, starving) = watch::channel(false);
+        let watch = tokio::task::spawn_local(in_its_turns(node_watch.run(tell), starving));
+        let app = Arc::new(app);
+        Self { app, board, liveness, metrics, timeline, startup, watch, starved, turned, handed_over: None }
+    }
+
+    /// Starts the agent after this one, with its memory if `remembers`.
+    pub(crate) fn successor(&self, world: &World, network: &Network, trace: &Trace, remembers: bool) -> Self {
+        let now = self.timeline.at(nodegate_clock::now());
+        let memory = self.board.memory(now);
+        let usable = remembers && memory.knows_something();
+        let handed_over = usable.then(|| HandedOver {
+            json: serde_json::to_vec(&memory.written_at(nodegate_clock::wall())).expect("a memory"),
+            age: self.board.freshness(now).age,
+            at: nodegate_clock::now(),
+        });
+        let mut successor = Self::start(world, network, trace);
+        successor.handed_over = handed_over;
+        successor
+    }
+
+    /// Takes over what its predecessor knew, if it has heard nothing itself. Returns whether it did.
+    pub(crate) fn takes_over(&mut self) -> bool {
+        let Some(handed_over) = &self.handed_over else { return false };
+        let memory = Memory::parse(&handed_over.json).expect("what an agent has written");
+        // A clock that was set back far enough makes it unusable.
+        let Ok(Some(last)) = memory.last_facts(NODE, nodegate_clock::wall()) else { return false };
+        let (now, wall) = (self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        self.board.take_over(last, now, wall)
+    }
+
+    /// It listens from now on.
+    pub(crate) fn opens(&self) {
+        self.board.open(self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+    }
+
+    /// What it gets no turn for: everything but its answers.
+    pub(crate) fn starve(&self, starved: bool) {
+        self.starved.send_replace(starved);
     }
 
     /// Whether it has read the Node once.
@@ -94,15 +152,46 @@ impl Agent {
 
     /// What it answers a load balancer now.
     pub(crate) fn ask(&self, kind: Kind) -> Answer {
+        self.ask_as(BALANCER, kind)
+    }
+
+    /// What it answers the second load balancer now.
+    pub(crate) fn ask_as_second(&self) -> Answer {
+        self.ask_as(SECOND_BALANCER, Kind::Health)
+    }
+
+    fn ask_as(&self, peer: IpAddr, kind: Kind) -> Answer {
         let path = match kind {
             Kind::Health | Kind::AgentCheck => "/health",
             Kind::Drain => "/health?drain=404",
             Kind::NodeCheck => "/nodecheck",
             Kind::Conditions => "/health?check=node_ready,custom_conditions",
         };
+        if kind == Kind::AgentCheck {
+            let line = self.app.respond_to_agent_check(peer, b"").now_or_never();
+            return Answer::new(0, &line.expect("an agent-check is answered from memory"));
+        }
+        self.get(peer, path)
+    }
+
+    /// What it answers of its Service now.
+    pub(crate) fn ask_for_service(&self) -> ServiceAnswer {
+        let read =
+            |path: &str| -> Value { serde_json::from_slice(&self.get(BALANCER, path).body).expect("JSON") };
+        let check = &read(&format!("/health?check=service:{SERVICE}"))["checks"][0];
+        ServiceAnswer {
+            local_endpoints: read(&format!("/services/{SERVICE}"))["localEndpoints"]
+                .as_u64()
+                .expect("a number") as usize,
+            passed: check["passed"] == true,
+            stale: check["stale"] == true,
+        }
+    }
+
+    fn get(&self, peer: IpAddr, path: &str) -> Answer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
         let answered =
-            self.app.respond_to(request, self.timeline.at(nodegate_clock::now()), BALANCER).now_or_never();
+            self.app.respond_to(request, self.timeline.at(nodegate_clock::now()), peer).now_or_never();
         let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");
@@ -115,13 +204,48 @@ impl Agent {
         self.app.status(self.timeline.at(nodegate_clock::now())).drain
     }
 
+    /// When its verdict last went to Ready or from there.
+    pub(crate) fn turned(&self) -> Instant {
+        *self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What its timers do, and whether it may go on.
     pub(crate) fn tick(&self) -> Result<(), String> {
         let now = self.timeline.at(nodegate_clock::now());
         self.board.tick(now, nodegate_clock::wall());
         self.liveness.report_timers(now);
+        self.keeps_the_date()?;
         self.liveness.check(now).map_err(|stuck| stuck.to_string())?;
         if self.watch.is_finished() { Err("the watch task has ended".to_owned()) } else { Ok(()) }
+    }
+}
+
+impl Agent {
+    /// What was taken over is as old as it is.
+    fn keeps_the_date(&self) -> Result<(), String> {
+        let taken_over = self.handed_over.as_ref().filter(|_| self.board.has_only_taken_over());
+        let Some(HandedOver { age: Some(age), at, .. }) = taken_over else { return Ok(()) };
+        let now = nodegate_clock::now();
+        let least = (*age + now.saturating_duration_since(*at)).saturating_sub(SET_BACK);
+        match self.board.freshness(self.timeline.at(now)).age {
+            Some(told) if told < least => Err(format!("{told:?} old is what it took over at {least:?}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Polls the work in its turns only: not while the agent is starved.
+async fn in_its_turns(work: impl Future<Output = ()>, mut starved: watch::Receiver<bool>) {
+    let mut work = std::pin::pin!(work);
+    loop {
+        if starved.wait_for(|starved| !starved).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            _ = starved.changed() => {}
+            () = &mut work => return,
+        }
     }
 }
 

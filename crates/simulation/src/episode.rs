@@ -1,8 +1,8 @@
 //! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
 
 use crate::events::Event;
-use crate::fault::{Fault, Weight};
-use crate::oracle::Law;
+use crate::fault::Fault;
+use crate::law::{Laws, NODES_LOST, Weight};
 use crate::plan::{Plan, Planned};
 use crate::trace::note;
 use crate::world::Run;
@@ -14,8 +14,17 @@ const FRESH_AGAIN: Duration = Duration::from_secs(16);
 const FIRST_ATTEMPT: Duration = Duration::from_secs(16);
 /// `Retry-After` is honoured up to this.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// A list of the Node revives no Service that is stale: the consistency check does, which is due 85 s after that at the latest.
+const SERVICE_FRESH_AGAIN: Duration = Duration::from_secs(130);
 /// How often the Node changes while the agent is to show that it sees it.
 const MARKER_EVERY: Duration = Duration::from_secs(1);
+
+/// The agent is fresh again within this time once proof is to be had.
+fn recovery<'a>(mut faults: impl Iterator<Item = &'a Planned>) -> Duration {
+    let asks_for_it = |planned: &Planned| matches!(planned.fault, Fault::Throttled | Fault::Refusals);
+    let first_attempt = if faults.any(asks_for_it) { RETRY_AFTER } else { FIRST_ATTEMPT };
+    first_attempt + FRESH_AGAIN
+}
 
 impl Run {
     pub(crate) async fn episode(&mut self) -> Result<(), String> {
@@ -55,14 +64,18 @@ impl Run {
                 self.strike(plan, planned);
             } else {
                 self.site.end(planned);
+                if planned.fault == Fault::Starved {
+                    self.starve(false);
+                }
             }
+            self.last_edge = nodegate_clock::now();
         }
         Ok(())
     }
 
     fn strike(&mut self, plan: &Plan, planned: &Planned) {
         let begun = plan.faults.iter().filter(|other| other.from <= planned.from);
-        self.oracle.law = self.law(begun);
+        self.law = self.law(begun);
         self.site.begin(planned, &mut self.random);
         match planned.fault {
             Fault::NodeReplaced if self.truth.present => {
@@ -75,29 +88,38 @@ impl Run {
                 self.truth = self.truth_of_backup.clone();
                 self.oracle.changed(&self.truth);
             }
-            Fault::AgentRestarted => self.restart_agent(),
+            Fault::AgentRestarted => self.restart_agent(planned.force < 0.6),
+            Fault::Starved => self.starve(true),
             _ => {}
         }
     }
 
     /// What holds from the first of these faults on, until the agent has shown that it is over all of them.
-    fn law<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> Law {
+    fn law<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> Laws {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
-        let mut unseen = Duration::ZERO;
+        let (mut unseen, mut service_unseen) = (Duration::ZERO, Duration::ZERO);
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
         // Mended alone, the Leases go on while the Nodes' events are of a history that is over.
         if self.shape.leases && has(Fault::Rewound) && has(Fault::LeaseMemberLost) {
-            unseen = Fault::LostEvents.unseen(stale_after, true);
+            unseen = NODES_LOST + Duration::from_secs(1);
         }
         let (mut blocks, mut disturbances) = (false, 0);
-        for planned in faults {
-            unseen = unseen.max(planned.fault.unseen(stale_after, self.shape.leases));
-            let weight = planned.fault.weight(self.site.network.address(), planned.all);
+        for planned in &faults {
+            unseen = unseen.max(planned.unseen(stale_after, &self.shape));
+            service_unseen = service_unseen.max(planned.service_unseen(stale_after, &self.shape));
+            let weight = planned.weight(self.site.network.address());
             blocks |= weight == Weight::Blocks;
             disturbances += u32::from(weight == Weight::Disturbs);
         }
-        Law { unseen, stale_allowed: blocks || disturbances > 1 }
+        let patience = recovery(faults.iter().copied());
+        let stale = blocks || disturbances > 1;
+        Laws {
+            unseen,
+            service_unseen,
+            stale_allowed: stale.then_some(patience),
+            service_stale_allowed: stale,
+        }
     }
 
     /// All is well again: the agent has so long to show it.
@@ -107,10 +129,11 @@ impl Run {
         self.site.network.mark();
         let marker = self.events.marker(&self.truth);
         let wanted = self.perform(&marker);
-        let retry = plan.faults.iter().any(|planned| planned.fault == Fault::Throttled);
-        let patience = FIRST_ATTEMPT.max(if retry { RETRY_AFTER } else { Duration::ZERO }) + FRESH_AGAIN;
-        let patience = patience.max(self.oracle.law.unseen);
+        let patience = recovery(plan.faults.iter());
+        let patience = patience.max(self.law.unseen);
         let mut next_marker = healed + MARKER_EVERY;
+        self.write();
+        let endpoints = self.services.changed(self.site.endpoints);
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
             self.probe()?;
@@ -125,6 +148,13 @@ impl Run {
         let took = nodegate_clock::now() - healed;
         note!(self.trace, "RECOVERED after {:.3} s", took.as_secs_f64());
         self.report.recovered(took);
+        self.law = Laws { unseen: Laws::FAIR.unseen, stale_allowed: None, ..self.law };
+        while self.shape.service && !self.services.has_shown(endpoints) {
+            self.pass(MARKER_EVERY).await?;
+            if nodegate_clock::now().saturating_duration_since(healed) > SERVICE_FRESH_AGAIN {
+                return Err(format!("the Service is not fresh {SERVICE_FRESH_AGAIN:?} after the last fault"));
+            }
+        }
         Ok(())
     }
 
@@ -134,7 +164,7 @@ impl Run {
             return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
         }
         // One that was lost by a stream that goes on is not looked for at once.
-        let lost = self.oracle.law.unseen > FRESH_AGAIN;
+        let lost = self.law.unseen > FRESH_AGAIN;
         match self.site.network.asked().first_for_nodes {
             Some(first) if !lost && since(first) > FRESH_AGAIN => Err(format!(
                 "not fresh {:.1} s after the first attempt after the last fault",

@@ -1,8 +1,7 @@
-//! What befalls the API servers, the path to them, the kubelet and the clock; and what the contract says of each.
+//! What befalls the API servers, the path to them, the kubelet, the clock and the agent. `law.rs` has what the contract says
+//! of each.
 
-use crate::network::Address;
 use std::fmt;
-use std::time::Duration;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,31 +37,15 @@ pub(crate) enum Fault {
     KubeletDead,
     ClockStep,
     AgentRestarted,
+    Starved,
+    Refusals,
+    LateAnswers,
+    StreamLost,
+    NoBookmarks,
 }
-
-/// What a fault does to proof, alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
-    /// There is proof all the same, and no reason to be stale.
-    None,
-    /// Proof is interrupted, for less than makes stale.
-    Disturbs,
-    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins, the kernel takes
-    /// 4 s, and the first attempt waits for up to 1.5 s.
-    Blocks,
-}
-
-/// The most by which events come late.
-pub(crate) const LATE: Duration = Duration::from_secs(3);
-/// The contract's bound for a missed change: `--stale-after` and a second.
-const GRACE: Duration = Duration::from_secs(1);
-/// One stream of a live connection was lost by the server.
-pub(crate) const STREAM_LOST: Duration = Duration::from_secs(73);
-/// The Nodes' client of etcd alone is gone, or Nodes' events alone.
-pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
 impl Fault {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::CutOff,
         Self::MemberLost,
         Self::LeaseMemberLost,
@@ -94,6 +77,11 @@ impl Fault {
         Self::KubeletDead,
         Self::ClockStep,
         Self::AgentRestarted,
+        Self::Starved,
+        Self::Refusals,
+        Self::LateAnswers,
+        Self::StreamLost,
+        Self::NoBookmarks,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -129,6 +117,11 @@ impl Fault {
             Self::KubeletDead => "kubelet dead",
             Self::ClockStep => "clock step",
             Self::AgentRestarted => "agent restarted",
+            Self::Starved => "agent starved",
+            Self::Refusals => "consistency check refused",
+            Self::LateAnswers => "late answers",
+            Self::StreamLost => "one stream lost",
+            Self::NoBookmarks => "no bookmarks",
         }
     }
 
@@ -143,6 +136,7 @@ impl Fault {
                 | Self::NodeReplaced
                 | Self::ClockStep
                 | Self::AgentRestarted
+                | Self::StreamLost
         )
     }
 
@@ -160,42 +154,6 @@ impl Fault {
                 | Self::LateEvents
                 | Self::Replay
         )
-    }
-
-    /// What it does to proof; `all` servers may be hit by it, or one of those behind `address`.
-    pub(crate) fn weight(self, address: Address, all: bool) -> Weight {
-        match self {
-            Self::LeaseMemberLost
-            | Self::LeaseForbidden
-            | Self::NodeReplaced
-            | Self::KubeletDead
-            | Self::ClockStep => Weight::None,
-            Self::Reset
-            | Self::GoAway
-            | Self::Expired
-            | Self::LateEvents
-            | Self::DeafStream
-            | Self::DeafConnection
-            | Self::LostEvents
-            | Self::AgentRestarted => Weight::Disturbs,
-            Self::CutOff | Self::MemberLost | Self::Frozen | Self::Killed
-                if !all && address == Address::InTurn =>
-            {
-                Weight::Disturbs
-            }
-            _ => Weight::Blocks,
-        }
-    }
-
-    /// For how long a change may be missed while a fresh answer is given.
-    pub(crate) fn unseen(self, stale_after: Duration, with_leases: bool) -> Duration {
-        let longer = match self {
-            Self::DeafStream => STREAM_LOST,
-            Self::MemberLost | Self::EtcdStreamLost | Self::LostEvents | Self::DeafConnection => NODES_LOST,
-            _ => Duration::ZERO,
-        };
-        let plain = stale_after + GRACE;
-        if with_leases { plain.max(longer + GRACE) } else { plain }
     }
 }
 

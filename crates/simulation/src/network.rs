@@ -1,17 +1,20 @@
 //! Between the agent and the API servers: connections, and an address behind which there may be one server or several.
 
-use crate::link::{Broken, Connection, Link, over};
+use crate::link::{Broken, Carries, Connection, Events, Link, over};
+use crate::reach::{Asked, Reach, Refusals};
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{AUTHORIZATION, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use http::{Request, Response, Version};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use nodegate_kube_follow::{BoxedService, Ends};
 use nodegate_kube_sim::ApiService;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -38,28 +41,6 @@ pub(crate) enum Address {
     AtRandom,
 }
 
-/// What is the matter with a server's process and its cable.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reach {
-    pub(crate) killed: bool,
-    pub(crate) frozen: bool,
-    pub(crate) unreachable: bool,
-    pub(crate) late: Duration,
-}
-
-/// What the agent asked of the API.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
-    /// Requests, answered or not.
-    pub(crate) requests: u64,
-    /// The most connections that were open at once.
-    pub(crate) most_open: usize,
-    /// The last request for Nodes.
-    pub(crate) last_for_nodes: Option<Instant>,
-    /// The first request for Nodes since [`Network::mark`].
-    pub(crate) first_for_nodes: Option<Instant>,
-}
-
 struct Inner {
     servers: Vec<(ApiService, watch::Sender<Reach>)>,
     address: Address,
@@ -70,6 +51,11 @@ struct Inner {
     connections: Vec<Weak<Connection>>,
     token: HeaderValue,
     asked: Asked,
+    refusals: Refusals,
+    /// How late answers are on their way back.
+    answers_late: Duration,
+    streams: Vec<(Carries, Weak<AtomicBool>)>,
+    no_bookmarks: Arc<AtomicBool>,
 }
 
 /// The network. Clones are the same one.
@@ -78,6 +64,9 @@ pub(crate) struct Network {
     inner: Arc<Mutex<Inner>>,
     trace: Trace,
 }
+
+/// What the network answers in place of a server.
+type Refused = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// The connection of one client, if it has one.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
@@ -94,6 +83,10 @@ impl Network {
             connections: Vec::new(),
             token: bearer(token),
             asked: Asked::default(),
+            refusals: Refusals::default(),
+            answers_late: Duration::ZERO,
+            streams: Vec::new(),
+            no_bookmarks: Arc::default(),
         };
         Self { inner: Arc::new(Mutex::new(inner)), trace }
     }
@@ -114,7 +107,8 @@ impl Network {
                 breaks(&connection, Broken::Reset);
             }
             connection.link.send_modify(|link| {
-                (link.frozen, link.dropped, link.late) = (now.frozen, now.unreachable, now.late);
+                (link.frozen, link.dropped) = (now.frozen, now.unreachable);
+                (link.late, link.late_services) = (now.late, now.late_services);
             });
             self.give_up_later(&connection);
         }
@@ -137,6 +131,29 @@ impl Network {
         for connection in self.connections(None) {
             connection.link.send_modify(|link| link.leaving = true);
         }
+    }
+
+    /// The servers lose the open streams that carry this, and keep the connections.
+    pub(crate) fn lose_streams(&self, what: Carries) {
+        let mut inner = self.lock();
+        inner.streams.retain(|(_, lost)| lost.strong_count() > 0);
+        let lost = inner.streams.iter().filter(|(carries, _)| *carries == what);
+        lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
+    }
+
+    /// Whether no server sends bookmarks from now on.
+    pub(crate) fn no_bookmarks(&self, none: bool) {
+        self.lock().no_bookmarks.store(none, Ordering::Relaxed);
+    }
+
+    /// The next consistency checks are refused.
+    pub(crate) fn refuse(&self, refusals: Refusals) {
+        self.lock().refusals = refusals;
+    }
+
+    /// How late every answer is on its way back from now on.
+    pub(crate) fn delay_answers(&self, late: Duration) {
+        self.lock().answers_late = late;
     }
 
     /// The token that the agent has from now on.
@@ -219,18 +236,42 @@ impl Network {
         request.headers_mut().insert(AUTHORIZATION, self.lock().token.clone());
         let service = self.lock().servers[server].0.clone();
         connection.during(sleep(Duration::from_millis(1))).await?;
+        if let Some(refused) = self.refused(&request, server, id) {
+            note!(self.trace, "connection {id}: {} to the consistency check", refused.status().as_u16());
+            return Ok(refused);
+        }
         let answered = connection.during(service.oneshot(request)).await;
         match &answered {
             Ok(Ok(response)) => note!(self.trace, "connection {id}: {} to {uri}", response.status().as_u16()),
             Ok(Err(_)) => note!(self.trace, "connection {id}: cut in place of an answer to {uri}"),
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
-        let events = uri.contains("watch=true");
-        let mut response = answered??.map(|body| over(connection, events, body));
+        let answered = answered??;
+        let events = Carries::of(&uri).map(|carries| self.lock().events(carries));
+        let late = self.lock().answers_late;
+        if events.is_none() && !late.is_zero() {
+            connection.during(sleep(late)).await?;
+        }
+        let mut response = answered.map(|body| over(connection, events, body));
         // As over TLS: one connection carries all streams of a client, and is told from others by its ends.
         *response.version_mut() = Version::HTTP_2;
         response.extensions_mut().insert(ends(server, id));
         Ok(response)
+    }
+
+    /// The answer to a consistency check that is refused.
+    fn refused(&self, request: &Request<Body>, server: usize, id: u64) -> Option<Refused> {
+        let refusals = &mut self.lock().refusals;
+        if refusals.times == 0 || !request.uri().path().contains("/nodes/") {
+            return None;
+        }
+        refusals.times -= 1;
+        let mut response = Response::builder().status(refusals.code).version(Version::HTTP_2);
+        if refusals.retry_after > 0 {
+            response = response.header(RETRY_AFTER, refusals.retry_after);
+        }
+        let body = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
+        Some(response.extension(ends(server, id)).body(body).expect("an answer"))
     }
 
     fn count(&self, path: &str) {
@@ -280,7 +321,12 @@ impl Network {
     }
 
     fn open(&self, server: usize, reach: Reach) -> Arc<Connection> {
-        let link = Link { late: reach.late, dropped: reach.unreachable, ..Link::default() };
+        let link = Link {
+            late: reach.late,
+            late_services: reach.late_services,
+            dropped: reach.unreachable,
+            ..Link::default()
+        };
         let mut inner = self.lock();
         inner.next_id += 1;
         inner.in_vain = None;
@@ -295,6 +341,15 @@ impl Network {
 }
 
 impl Inner {
+    fn events(&mut self, carries: Carries) -> Events {
+        let lost = Arc::default();
+        self.streams.push((carries, Arc::downgrade(&lost)));
+        if self.streams.len() > 100 {
+            self.streams.retain(|(_, lost)| lost.strong_count() > 0);
+        }
+        Events { carries, lost, no_bookmarks: self.no_bookmarks.clone() }
+    }
+
     fn pick(&mut self, used: Option<usize>) -> (usize, watch::Sender<Reach>) {
         let count = self.servers.len();
         let now = nodegate_clock::now();

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The ways of asking that are judged.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Health, Kind::Drain, Kind::NodeCheck];
+pub(crate) const KINDS: [Kind; 5] = Kind::ALL;
 /// States that are remembered: those of the last minutes.
 const REMEMBERED: usize = 400;
 
@@ -27,8 +27,8 @@ pub(crate) struct Law {
 struct State {
     truth: Truth,
     since: Instant,
-    fresh: [Answer; 3],
-    stale: [Answer; 3],
+    fresh: [Answer; KINDS.len()],
+    stale: [Answer; KINDS.len()],
 }
 
 /// Judges answers.
@@ -37,11 +37,15 @@ pub(crate) struct Oracle {
     states: VecDeque<State>,
     /// The number of the first state that is remembered.
     first: usize,
-    /// The agent knows this state or a newer one.
+    /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was the state when it
+    /// began, and its first list is consistent.
     shown: usize,
-    /// An agent that has just begun knows none.
+    /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have handed it over.
+    handed_over: usize,
+    /// The agent has shown nothing yet.
     knows_nothing: bool,
-    pub(crate) law: Law,
+    /// The agent has its predecessor's memory.
+    remembers: bool,
 }
 
 /// What an answer was.
@@ -54,9 +58,16 @@ pub(crate) enum Judged {
 }
 
 impl Oracle {
-    pub(crate) fn new(on_stale: OnStale, truth: &Truth, law: Law) -> Self {
-        let mut oracle =
-            Self { on_stale, states: VecDeque::new(), first: 0, shown: 0, knows_nothing: true, law };
+    pub(crate) fn new(on_stale: OnStale, truth: &Truth) -> Self {
+        let mut oracle = Self {
+            on_stale,
+            states: VecDeque::new(),
+            first: 0,
+            shown: 0,
+            handed_over: 0,
+            knows_nothing: true,
+            remembers: false,
+        };
         oracle.changed(truth);
         oracle
     }
@@ -79,8 +90,16 @@ impl Oracle {
     }
 
     /// Another agent begins, and knows nothing.
-    pub(crate) fn forget(&mut self) {
-        self.knows_nothing = true;
+    pub(crate) fn restarted(&mut self) {
+        if !self.knows_nothing {
+            self.handed_over = self.shown;
+        }
+        (self.shown, self.knows_nothing, self.remembers) = (self.last(), true, false);
+    }
+
+    /// It takes over what its predecessor knew.
+    pub(crate) fn taken_over(&mut self) {
+        self.remembers = true;
     }
 
     /// Whether the agent has shown that it knows this state or a newer one.
@@ -107,25 +126,27 @@ impl Oracle {
     }
 
     /// The answer to the kind of this number.
-    pub(crate) fn judge(&mut self, kind: usize, answer: &Answer) -> Result<Judged, String> {
-        let since = if self.knows_nothing { self.first } else { self.shown.max(self.first) };
-        let oldest = since.max(self.oldest_allowed(self.law.unseen));
+    pub(crate) fn judge(&mut self, kind: usize, answer: &Answer, law: Law) -> Result<Judged, String> {
+        let oldest = self.shown.max(self.first).max(self.oldest_allowed(law.unseen));
         let fresh = (oldest..=self.last()).find(|number| self.state(*number).fresh[kind] == *answer);
-        let stale = (since..=self.last()).any(|number| self.state(number).stale[kind] == *answer)
-            || (self.knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
+        let knows_nothing = self.knows_nothing && !self.remembers;
+        let since = if self.knows_nothing && self.remembers { self.handed_over } else { self.shown };
+        let stale = (since.max(self.first)..=self.last())
+            .any(|number| self.state(number).stale[kind] == *answer)
+            || (knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
         match (fresh, stale) {
             (Some(_), true) => Ok(Judged::Either),
             (Some(number), false) => {
                 (self.shown, self.knows_nothing) = (number, false);
                 Ok(Judged::Fresh)
             }
-            (None, true) if self.law.stale_allowed => Ok(Judged::Stale),
+            (None, true) if law.stale_allowed => Ok(Judged::Stale),
             (None, true) => Err(format!("stale while proof is to be had: {}", answer.text())),
-            (None, false) => Err(self.explain(kind, answer, oldest)),
+            (None, false) => Err(self.explain(kind, answer, oldest, law)),
         }
     }
 
-    fn explain(&self, kind: usize, answer: &Answer, oldest: usize) -> String {
+    fn explain(&self, kind: usize, answer: &Answer, oldest: usize, law: Law) -> String {
         let now = nodegate_clock::now();
         let then = (self.first..oldest).rev().find(|number| self.state(*number).fresh[kind] == *answer);
         let what = match then {
@@ -138,6 +159,6 @@ impl Oracle {
             }
             None => "never true".to_owned(),
         };
-        format!("{what}, {:?} allowed: {}", self.law.unseen, answer.text())
+        format!("{what}, {:?} allowed: {}", law.unseen, answer.text())
     }
 }

@@ -79,8 +79,22 @@ impl Plan {
                 faults.push(Planned::draw(fault, long, random));
             }
         }
+        if random.bool() {
+            bring_together(&mut faults, random);
+        }
         faults.sort_by_key(|planned| planned.from);
         Self { calm, faults, event_every: seconds(random, 1.0, 12.0) }
+    }
+}
+
+/// Lets faults begin about when another begins or ends: what one of them has begun is in the middle then.
+fn bring_together(faults: &mut [Planned], random: &mut Rng) {
+    for number in 1..faults.len() {
+        let other = &faults[random.usize(..number)];
+        let edge = if random.bool() { other.from } else { other.until };
+        let lasts = faults[number].until.saturating_sub(faults[number].from);
+        faults[number].from = edge.saturating_sub(seconds(random, 0.0, 1.0)) + seconds(random, 0.0, 3.0);
+        faults[number].until = faults[number].from + lasts;
     }
 }
 
@@ -89,6 +103,8 @@ impl Planned {
         let from = seconds(random, 0.0, 12.0);
         let lasts = match random.u32(..3) {
             _ if long => seconds(random, 70.0, 110.0),
+            // Nobody misses a bookmark before a minute is over.
+            _ if fault == Fault::NoBookmarks => seconds(random, 70.0, 160.0),
             0 => seconds(random, 0.2, 9.0),
             1 => seconds(random, 9.0, 22.0),
             _ => seconds(random, 18.0, 45.0),

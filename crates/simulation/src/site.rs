@@ -1,19 +1,24 @@
 //! The cluster, and faults as they begin and end in it.
 
 use crate::agent::NODE;
-use crate::fault::{Fault, LATE};
-use crate::network::Network;
+use crate::fault::Fault;
+use crate::law::{LATE, Stops};
+use crate::network::{Address, Network};
 use crate::plan::{Planned, World};
+use crate::reach::Refusals;
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
 use nodegate_kube_sim::{Backup, Effect, FaultId, Rule, Scope, Server, Sim, make_node};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const TOKEN: &str = "agent";
 /// Another Node, as there are others in every cluster.
 const OTHER: &str = "other";
+/// The Service's endpoints on the node change with each write, and repeat themselves after so many.
+const MOST_ENDPOINTS: u64 = 23;
 /// More than is written in an episode.
 const WRITTEN_SINCE_COPY: u64 = 150;
 
@@ -26,8 +31,10 @@ pub(crate) struct Site {
     token: String,
     other: Value,
     service: bool,
-    /// Of etcd, from when the episode began.
-    backup: Option<Backup>,
+    /// How many endpoints the Service has on the node.
+    pub(crate) endpoints: usize,
+    /// Of etcd, from when the episode began, and how many endpoints there were.
+    backup: Option<(Backup, usize)>,
     trace: Trace,
     /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time again.
     pub(crate) clock_was_set_back: bool,
@@ -67,6 +74,7 @@ impl Site {
             token: TOKEN.to_owned(),
             other,
             service: world.service,
+            endpoints: 0,
             backup: None,
             trace: trace.clone(),
             clock_was_set_back: false,
@@ -79,11 +87,18 @@ impl Site {
 
     // === Who else writes ===
 
-    /// Another Node's status moves on.
+    /// Another Node's status moves on, and the Service's endpoints change.
     pub(crate) fn noise(&mut self, number: u64) {
+        self.write_elsewhere(number);
+        if self.service {
+            self.endpoints = (number % MOST_ENDPOINTS) as usize;
+            let _ = self.sim.apply(slice(self.endpoints));
+        }
+    }
+
+    fn write_elsewhere(&mut self, number: u64) {
         self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
         let _ = self.sim.apply(self.other.clone());
-        let _ = self.service.then(|| self.sim.apply(endpoints(number)));
     }
 
     /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
@@ -112,12 +127,12 @@ impl Site {
     /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows at once: a Node
     /// that gets the very version in one history that it has in the other can be told apart by nobody.
     pub(crate) fn back_up(&mut self) {
-        self.backup = Some(self.sim.back_up_etcd());
+        self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
         self.write_a_lot();
     }
 
     fn write_a_lot(&mut self) {
-        (0..WRITTEN_SINCE_COPY).for_each(|number| self.noise(number));
+        (0..WRITTEN_SINCE_COPY).for_each(|number| self.write_elsewhere(number));
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -138,11 +153,32 @@ impl Site {
 
     /// Sometimes the new history has overtaken the old one before anybody looks.
     fn restore(&mut self, force: f64) {
-        self.sim.restore_etcd(self.backup.as_ref().expect("a copy"));
+        let (backup, endpoints) = self.backup.as_ref().expect("a copy");
+        self.sim.restore_etcd(backup);
+        self.endpoints = *endpoints;
         if force < 0.3 {
             self.write_a_lot();
             self.write_a_lot();
         }
+    }
+
+    /// Returns after how many attempts the agent has proof at the latest, or `None` if a fault that is there now stops them all.
+    pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
+        let mut hit: BTreeSet<usize> = BTreeSet::new();
+        for active in &self.active {
+            match active.planned.stops() {
+                Stops::Nothing => {}
+                Stops::ItsServers => hit.extend(&active.servers),
+                Stops::Everything => return None,
+            }
+        }
+        let some = match self.network.address() {
+            Address::Direct => return (!hit.contains(&0)).then_some(1),
+            Address::InTurn => hit.len() < self.network.servers(),
+            // Nobody can say how soon a good one is drawn.
+            Address::AtRandom => hit.is_empty(),
+        };
+        some.then_some(1 + hit.len() as u32)
     }
 
     fn targets(&self, planned: &Planned, random: &mut Rng) -> Vec<usize> {
@@ -185,6 +221,10 @@ impl Site {
             Fault::WatchesClosed => self.sim.close_watches(None),
             Fault::Rewound => self.restore(force),
             Fault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
+            Fault::Refusals => self.network.refuse(refusals(force)),
+            Fault::LateAnswers => self.network.delay_answers(active.planned.answers_late()),
+            Fault::NoBookmarks => self.network.no_bookmarks(true),
+            Fault::StreamLost => self.network.lose_streams(active.planned.loses()),
             _ => {}
         }
     }
@@ -208,6 +248,9 @@ impl Site {
             }
             Fault::Rewound => self.start_servers_again(),
             Fault::Unauthorized => self.network.give_token(&self.token),
+            Fault::Refusals => self.network.refuse(Refusals::default()),
+            Fault::LateAnswers => self.network.delay_answers(Duration::ZERO),
+            Fault::NoBookmarks => self.network.no_bookmarks(false),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
                 // Others may hold on to it.
@@ -237,13 +280,15 @@ impl Site {
     }
 
     fn reach(&self, active: &Active, on: bool) {
-        let late = LATE.mul_f64(0.1 + 0.9 * active.planned.force);
+        let force = active.planned.force;
+        let late = if on { LATE.mul_f64(0.1 + 0.9 * force) } else { Duration::ZERO };
         for server in &active.servers {
             self.network.change(*server, |reach| match active.planned.fault {
                 Fault::Killed => reach.killed = on,
                 Fault::Frozen => reach.frozen = on,
                 Fault::Unreachable => reach.unreachable = on,
-                _ => reach.late = if on { late } else { Duration::ZERO },
+                _ if self.service && force > 0.7 => reach.late_services = late * 2,
+                _ => reach.late = late,
             });
         }
     }
@@ -275,7 +320,7 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
         Fault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
         Fault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
         Fault::Hanging => Effect::Hang.on(all()).probability(some),
-        Fault::Slow => Effect::Latency { ms: (200.0 + 2_400.0 * force) as u64 }.on(all()),
+        Fault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
         Fault::WatchesClosed => Effect::CloseWatch.on(all()),
         _ => return Vec::new(),
     };
@@ -291,13 +336,23 @@ fn step_the_clock(force: f64) -> bool {
     forward
 }
 
-/// A Service's endpoints, now with one on the node and now without.
-fn endpoints(number: u64) -> Value {
-    let here = if number.is_multiple_of(3) { OTHER } else { NODE };
+/// Of the consistency check alone: a few, or as many as come.
+fn refusals(force: f64) -> Refusals {
+    let step = (force * 48.0) as u32;
+    let code = if step.is_multiple_of(2) { 429 } else { 503 };
+    Refusals { times: [1, 2, 3, 1000][(step / 2 % 4) as usize], code, retry_after: step / 8 }
+}
+
+/// A Service's endpoints, so many of them on the node.
+fn slice(here: usize) -> Value {
+    let endpoint = |number: usize| {
+        let node = if number < here { NODE } else { OTHER };
+        json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
+    };
     json!({
         "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
         "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
-        "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": here, "conditions": {"ready": true}}],
+        "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
         "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
     })
 }

@@ -206,6 +206,14 @@ impl Answer {
         Self::new(status, &format!(r#"{{"status":"{word}","checks":[{checks}],"total_duration_ms":0}}"#))
     }
 
+    /// Returns true if it takes the node out of a load balancer's pool.
+    pub fn takes_out(&self) -> bool {
+        match self.status {
+            0 => *self.body != *b"up ready\n",
+            status => status != 200,
+        }
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body).trim_end())

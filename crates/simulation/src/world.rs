@@ -3,9 +3,13 @@
 use crate::agent::{Agent, NODE};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
+use crate::law::Laws;
+use crate::link::Carries;
 use crate::oracle::{Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
 use crate::report::Report;
+use crate::second::Second;
+use crate::service::ServiceOracle;
 use crate::site::Site;
 use crate::trace::{Trace, note};
 use crate::truth::Truth;
@@ -16,12 +20,14 @@ use tokio::time::sleep_until;
 
 /// Episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// In fair weather a change is seen within this time: an event that is on its way, a watch that is being resumed.
-const FAIR: Law = Law { unseen: Duration::from_secs(2), stale_allowed: false };
 /// `--startup-grace`.
 const STARTUP_GRACE: Duration = Duration::from_secs(1);
 /// Simulated time begins here.
 const BEGINNING: Duration = Duration::from_hours(500_000);
+/// An agent that gets its turns again has said so everywhere within this time.
+const FED: Duration = Duration::from_millis(100);
+/// A new watch brings the heartbeat back. Without one the agent asks every 12.9 s: 28 times.
+const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 
 /// What came of a seed.
@@ -72,7 +78,13 @@ pub(crate) struct Run {
     pub(crate) site: Site,
     pub(crate) agent: Agent,
     pub(crate) oracle: Oracle,
+    pub(crate) services: ServiceOracle,
+    /// What holds now.
+    pub(crate) law: Laws,
+    /// When a fault last began or ended.
+    pub(crate) last_edge: Instant,
     balancer: Balancer,
+    second: Option<Second>,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
     /// What the Node was when etcd was last copied.
@@ -84,7 +96,10 @@ pub(crate) struct Run {
     written: u64,
     last_answer: String,
     /// The agent listens at its first list, or from then on.
-    pub(crate) listens_from: Instant,
+    listens_from: Instant,
+    listens: bool,
+    /// Whether the agent gets no turn, and since when that is so or not.
+    starved: (bool, Instant),
 }
 
 impl Run {
@@ -97,8 +112,12 @@ impl Run {
         let truth = Truth::healthy();
         let now = nodegate_clock::now();
         Self {
-            oracle: Oracle::new(shape.on_stale, &truth, Law { stale_allowed: true, ..FAIR }),
+            oracle: Oracle::new(shape.on_stale, &truth),
+            services: ServiceOracle::new(shape.on_stale),
+            law: Laws::BEGINNING,
+            last_edge: now,
             balancer: Balancer::new(),
+            second: random.bool().then(|| Second::draw(&mut random)),
             events: Events::new(random.u64(..)),
             turns: Turns { event: now, probe: now, renewal: now, noise: now },
             report: Report::default(),
@@ -106,6 +125,8 @@ impl Run {
             written: 0,
             last_answer: String::new(),
             listens_from: now + STARTUP_GRACE,
+            listens: false,
+            starved: (false, now),
             shape,
             random,
             site,
@@ -121,11 +142,11 @@ impl Run {
         if !self.agent.is_synced() {
             return Err("no first list within the grace".to_owned());
         }
-        self.oracle.law = FAIR;
+        self.law = Laws::FAIR;
         for number in 0..EPISODES {
             note!(self.trace, "EPISODE {number}");
             self.episode().await?;
-            self.oracle.law = FAIR;
+            self.law = Laws::FAIR;
             self.report.episodes += 1;
         }
         if !self.shape.service && self.random.u32(..20) == 0 {
@@ -140,6 +161,7 @@ impl Run {
         loop {
             let turns = &self.turns;
             let next = turns.event.min(turns.probe).min(turns.renewal).min(turns.noise).min(end);
+            let next = self.second.as_ref().map_or(next, |second| next.min(second.next));
             sleep_until(next.into()).await;
             let now = nodegate_clock::now();
             if now >= end {
@@ -155,8 +177,7 @@ impl Run {
             self.turns.renewal = now + LEASE_RENEWAL.mul_f64(1.0 + 0.04 * self.random.f64());
         }
         if now >= self.turns.noise {
-            self.written += 1;
-            self.site.noise(self.written);
+            self.write();
             self.turns.noise = now + self.shape.noise_every.mul_f64(0.5 + self.random.f64());
         }
         if now >= self.turns.event {
@@ -164,11 +185,21 @@ impl Run {
             self.perform(&event);
             self.turns.event = now + self.event_every.mul_f64(0.2 + 1.6 * self.random.f64());
         }
+        self.services.changed(self.site.endpoints);
+        if self.second.as_ref().is_some_and(|second| now >= second.next) {
+            self.second_asks();
+        }
         if now >= self.turns.probe {
             self.turns.probe = now + Duration::from_millis(self.random.u64(150..900));
             self.probe()?;
         }
         Ok(())
+    }
+
+    /// Another node writes, and the Service's endpoints change.
+    pub(crate) fn write(&mut self) {
+        self.written += 1;
+        self.site.noise(self.written);
     }
 
     /// Lets an event happen. Gives the number of the Node's state.
@@ -181,32 +212,112 @@ impl Run {
 
     /// A load balancer asks.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
-        self.agent.tick()?;
-        if !self.agent.is_synced() && nodegate_clock::now() < self.listens_from {
+        self.timers()?;
+        if !self.opens() {
             return Ok(());
         }
+        let law = self.law_now();
+        let (mut fresh, mut out) = (true, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
-            let judged = self.oracle.judge(number, &answer)?;
+            let judged = self.oracle.judge(number, &answer, law)?;
+            fresh &= judged == Judged::Fresh;
             self.report.answers += 1;
             self.report.stale += u64::from(judged == Judged::Stale);
-            self.balancer.heard(number, answer.status);
+            out |= answer.takes_out();
+            self.balancer.heard(number, answer.takes_out());
             if number == 0 && self.last_answer != answer.text() {
                 self.last_answer = answer.text();
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
-        self.report.told += u64::from(self.balancer.judge(self.agent.drain().as_ref())?);
+        if self.shape.service {
+            let law = Law { unseen: self.law.service_unseen, stale_allowed: self.law.service_stale_allowed };
+            self.services.judge(self.agent.ask_for_service(), law)?;
+        }
+        // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
+        if out || self.report.answers.is_multiple_of(8) {
+            let (drain, turned) = (self.agent.drain(), self.agent.turned());
+            self.report.told +=
+                u64::from(self.balancer.judge(drain.as_ref(), turned, fresh, self.second.as_ref())?);
+        }
         Ok(())
     }
 
-    /// Another agent begins where this one was.
-    pub(crate) fn restart_agent(&mut self) {
+    /// The second balancer's turn. Its answer is one that the first is judged by.
+    fn second_asks(&mut self) {
+        let Some(second) = &mut self.second else { return };
+        if second.turn(&mut self.random) && self.listens {
+            let answer = self.agent.ask_as_second();
+            second.heard(answer.takes_out(), self.agent.turned());
+        }
+    }
+
+    /// What holds for the answers of now: proof that has been to be had for long enough is there.
+    fn law_now(&self) -> Law {
+        let since = nodegate_clock::now().saturating_duration_since(self.last_edge);
+        let attempts = self.site.attempts_until_proof();
+        let late =
+            |patience: Duration| attempts.is_some_and(|attempts| since > patience.saturating_mul(attempts));
+        let stale_allowed = self.law.stale_allowed.is_some_and(|patience| !late(patience));
+        Law { unseen: self.law.unseen, stale_allowed }
+    }
+
+    /// The agent's timers get as few turns as its watches do.
+    fn timers(&self) -> Result<(), String> {
+        let (starved, since) = self.starved;
+        let fed_for = nodegate_clock::now().saturating_duration_since(since);
+        if starved || fed_for < FED { Ok(()) } else { self.agent.tick() }
+    }
+
+    /// Lets the agent listen when it is time to. Returns whether it does.
+    fn opens(&mut self) -> bool {
+        let synced = self.agent.is_synced();
+        if !self.listens && (synced || nodegate_clock::now() >= self.listens_from) {
+            self.listens = true;
+            if self.agent.takes_over() {
+                note!(self.trace, "the agent takes over what its predecessor knew");
+                self.oracle.taken_over();
+                self.services.taken_over();
+            }
+            self.agent.opens();
+        }
+        self.listens
+    }
+
+    /// From now on the agent's tasks get no turn, or do again.
+    pub(crate) fn starve(&mut self, starved: bool) {
+        self.starved = (starved, nodegate_clock::now());
+        self.agent.starve(starved);
+    }
+
+    /// Another agent begins where this one was, and may remember what that one knew.
+    pub(crate) fn restart_agent(&mut self, remembers: bool) {
         self.report.transitions(&self.agent.transitions());
-        self.agent = Agent::start(&self.shape, &self.site.network, &self.trace);
-        self.oracle.forget();
+        self.agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, remembers);
+        self.agent.starve(self.starved.0);
+        self.oracle.restarted();
+        self.services.restarted();
+        self.listens = false;
+        self.second.iter_mut().for_each(Second::restarted);
         self.balancer = Balancer::new();
         self.listens_from = nodegate_clock::now() + STARTUP_GRACE;
+    }
+
+    /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.
+    async fn heartbeat_lost(&mut self) -> Result<(), String> {
+        note!(self.trace, "HEARTBEAT LOST");
+        self.site.network.lose_streams(Carries::Leases);
+        let before = self.site.network.asked().requests;
+        self.pass(HEARTBEAT_LOST.0).await?;
+        let requests = self.site.network.asked().requests - before;
+        if requests > HEARTBEAT_LOST.1 {
+            return Err(format!(
+                "{requests} requests in {:?} after the Lease's stream was lost",
+                HEARTBEAT_LOST.0
+            ));
+        }
+        Ok(())
     }
 
     /// Nothing happens but what always does: what does that cost?
@@ -230,6 +341,6 @@ impl Run {
         if most > 3 {
             return Err(format!("{most} connections"));
         }
-        Ok(())
+        if lease_speaks { self.heartbeat_lost().await } else { Ok(()) }
     }
 }

@@ -41,6 +41,13 @@ impl App {
         AgentCheckAnswer { line, verdict: Some(verdict), at: now }
     }
 
+    /// Answers an agent-check of a client at this address without a socket, and records the client as a prober.
+    pub async fn respond_to_agent_check(&self, peer: IpAddr, sent: &[u8]) -> String {
+        let answer = self.agent_check().await;
+        self.note_agent_check(peer, sent, &answer);
+        answer.line
+    }
+
     /// An agent-check was answered; `sent` is what its `agent-send` said.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
         tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
