@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 /// A prober that has asked for less than this time is not known to go on asking.
 const REGULAR_FOR: Duration = Duration::from_secs(10);
+/// `FALL` times the longest mean that a minute with a pause in it may have.
+const SPAN: Duration = Duration::from_mins(3);
 /// A prober is gone after ten of its intervals and this time.
 const GONE: Duration = Duration::from_secs(30);
 
@@ -20,8 +22,8 @@ pub(crate) struct Second {
     asked: u32,
     asked_at: Option<(Instant, Instant)>,
     out_in_a_row: u32,
-    /// How often it has asked since it last came back: what it was told before may not count.
-    since_back: u32,
+    /// Since when, and since it last came back: what it was told before may not count.
+    out_since: Option<Instant>,
 }
 
 impl Second {
@@ -29,12 +31,12 @@ impl Second {
         let now = nodegate_clock::now();
         let interval = Duration::from_millis(random.u64(1000..8000));
         let dies = now + Duration::from_secs(random.u64(60..400));
-        Self { interval, next: now, dies, asked: 0, asked_at: None, out_in_a_row: 0, since_back: 0 }
+        Self { interval, next: now, dies, asked: 0, asked_at: None, out_in_a_row: 0, out_since: None }
     }
 
     /// Another agent begins, which knows no prober.
     pub(crate) fn restarted(&mut self) {
-        (self.asked, self.asked_at, self.out_in_a_row) = (0, None, 0);
+        (self.asked, self.asked_at, self.out_in_a_row, self.out_since) = (0, None, 0, None);
     }
 
     /// Its turn has come. Returns true if it asks.
@@ -42,7 +44,7 @@ impl Second {
         let now = nodegate_clock::now();
         if now >= self.dies {
             self.next = now + Duration::from_secs(random.u64(5..150));
-            self.since_back = 0;
+            self.out_since = None;
             self.dies = self.next + Duration::from_secs(random.u64(60..400));
             return false;
         }
@@ -55,9 +57,9 @@ impl Second {
         let now = nodegate_clock::now();
         self.out_in_a_row = self.told(turned);
         self.asked += 1;
-        self.since_back += 1;
         self.asked_at = Some((self.asked_at.map_or(now, |(first, _)| first), now));
         self.out_in_a_row = if takes_out { self.out_in_a_row + 1 } else { 0 };
+        self.out_since = takes_out.then(|| self.out_since.unwrap_or(now));
     }
 
     /// Returns how many answers in a row have taken the node out since `turned`.
@@ -76,11 +78,12 @@ impl Second {
         regular && silent < self.interval.mul_f64(8.0) + GONE && self.told(turned) <= FALL
     }
 
-    /// Returns true if told may have to wait for it.
+    /// Returns true if told may have to wait for it: until its answers span `FALL` times its longest mean, and while it is silent.
     pub(crate) fn may_hold_up(&self, turned: Instant) -> bool {
         let Some((_, last)) = self.asked_at else { return false };
-        let silent = nodegate_clock::now().saturating_duration_since(last);
-        let gone = silent > self.interval.mul_f64(13.0) + GONE + REGULAR_FOR;
-        !gone && self.told(turned).min(self.since_back) < FALL + 3
+        let now = nodegate_clock::now();
+        let asks = now.saturating_duration_since(last) < self.interval.mul_f64(1.5);
+        let out_for = now.saturating_duration_since(self.out_since.unwrap_or(now).max(turned));
+        !asks || self.told(turned) <= FALL || out_for < SPAN
     }
 }
