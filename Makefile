@@ -50,9 +50,12 @@ fast: ## What takes minutes: format, clippy, spelling, and the tests that stand 
 unit:
 	cargo test --workspace --locked
 
-faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took (two minutes)
+faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (ten minutes; STRANGERS="HEADs": one attack)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
-	@cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
+	@[[ -n "$(STRANGERS)" ]] || cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
+	@cargo build --quiet --locked --profile quick --bin nodegate
+	@STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$${CARGO_TARGET_DIR:-target}/quick/nodegate" \
+	  cargo test --quiet --locked --test cluster -- --ignored --exact strangers::table --nocapture
 
 checks-test: tools ## Each check beside what it looks at, in every state of it, as a table (five minutes; CHECKS=kubelet: one; WRITE=1 writes docs/checks.md)
 # Without them the others are played, and it ends with an error unless CHECKS names one of those.

@@ -10,3 +10,4 @@
 
 mod e2e;
 mod faults;
+mod strangers;

@@ -1,7 +1,7 @@
 //! What the fuzz targets reach: one connection from its first byte to its last, as the accept loop starts it.
 
 use crate::answer::App;
-use crate::serve::{ServeOptions, Server, agent_check_server, http_server};
+use crate::serve::{KeptThread, ServeOptions, Server, agent_check_server, find_proxy_header, http_server};
 use std::io;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
@@ -23,4 +23,30 @@ async fn serve(server: Server, socket: TcpStream) {
     let deadline = Instant::now() + server.limits.drain_timeout;
     server.start(socket, Ipv4Addr::LOCALHOST.into());
     server.drain(deadline).await;
+}
+
+/// A server that goes on after a connection, and so learns from one what it answers on the next.
+pub struct HttpServer {
+    server: Server,
+    _kept: KeptThread,
+}
+
+impl HttpServer {
+    /// One that knows nothing yet.
+    pub fn new(app: Arc<App>, accept_proxy: bool) -> io::Result<Self> {
+        let (server, kept) = http_server(app, ServeOptions { accept_proxy, ..ServeOptions::default() })?;
+        Ok(Self { server, _kept: kept })
+    }
+
+    /// Serves a connection to its end, which its client brings about.
+    pub async fn serve(&self, socket: TcpStream) {
+        self.server.start(socket, Ipv4Addr::LOCALHOST.into());
+        self.server.emptied().await;
+    }
+}
+
+/// Returns the length of the PROXY header at the start of these bytes, 0 if there is none, `None` if more bytes must tell,
+/// and an error if it is malformed.
+pub fn proxy_header(bytes: &[u8]) -> Result<Option<usize>, ()> {
+    find_proxy_header(bytes).map_err(drop)
 }

@@ -138,6 +138,12 @@ impl Server {
         }
     }
 
+    /// Waits until no connection is open.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) async fn emptied(&self) {
+        self.connections.emptied().await;
+    }
+
     /// Closes the connections whose clients are too late, for as long as there are connections to look at.
     pub(super) async fn sweep(&self) -> Infallible {
         let every = self.limits.sweep_every();

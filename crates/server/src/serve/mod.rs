@@ -27,6 +27,8 @@ pub use listener::{BindError, Listener, bind};
 
 pub(crate) use accept::{Protocol, Server};
 pub(crate) use kept::KeptThread;
+#[cfg(feature = "fuzzing")]
+pub(crate) use proxy_header::find as find_proxy_header;
 
 use accept::AcceptThread;
 use connections::Connections;

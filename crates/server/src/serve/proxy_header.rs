@@ -17,11 +17,11 @@ pub(super) const MOST: usize = 1024;
 
 /// What begins as a header and is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// Returns the length of the header that a connection's first bytes begin with, 0 if there is none, and `None` if more
 /// bytes must tell.
-pub(super) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+pub(crate) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     if bytes.starts_with(V1) {
         return v1(bytes);
     }

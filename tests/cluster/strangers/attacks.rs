@@ -1,0 +1,204 @@
+//! What strangers do to an agent.
+
+use nodegate_testbed::http::{is_closed, read_answer};
+use socket2::{Domain, Socket, Type};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long an attacker waits for anything.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Strangers at work, each at an address of its own; they stop when this is dropped.
+pub(crate) struct Attack {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    began: Instant,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// One of them.
+pub(crate) struct Stranger {
+    number: u8,
+    to: SocketAddr,
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Attack {
+    pub(crate) fn start(
+        to: SocketAddr,
+        strangers: u8,
+        act: impl Fn(&Stranger) + Send + Clone + 'static,
+    ) -> Self {
+        let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let begin = |number| {
+            let stranger = Stranger { number, to, stop: Arc::clone(&stop), asked: Arc::clone(&asked) };
+            let act = act.clone();
+            thread::spawn(move || act(&stranger))
+        };
+        let threads = (1..=strangers).map(begin).collect();
+        Self { stop, asked, began: Instant::now(), threads }
+    }
+
+    /// How many requests they have sent a second.
+    #[expect(clippy::cast_precision_loss, reason = "millions at most")]
+    pub(crate) fn rate(&self) -> f64 {
+        self.asked.load(Ordering::Relaxed) as f64 / self.began.elapsed().as_secs_f64()
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Stranger {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn asked(&self, count: u64) {
+        self.asked.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn connect(&self) -> Option<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into()).ok()?;
+        socket.connect_timeout(&self.to.into(), PATIENCE).ok()?;
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        Some(stream)
+    }
+
+    /// One request on a connection of its own, of which the answer is read.
+    fn ask(&self, head: &str) {
+        self.asked(1);
+        let Some(mut stream) = self.connect() else { return };
+        if stream.write_all(head.as_bytes()).is_ok() {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    }
+
+    /// Does something so often a second, as far as it does not take longer.
+    fn at(&self, rate: u32, mut act: impl FnMut(u64)) {
+        let every = Duration::from_secs(1) / rate;
+        let mut due = Instant::now();
+        for number in 0.. {
+            if !self.goes_on() {
+                return;
+            }
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            act(number);
+            due = (due + every).max(Instant::now());
+        }
+    }
+}
+
+/// Asks for everything on so many connections, and reads nothing.
+pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
+    let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
+    let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
+    while stranger.goes_on() {
+        for place in &mut held {
+            // Looked at without reading: what is not read is the point.
+            let gone = place.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
+            if gone && let Some(mut stream) = stranger.connect() {
+                let _ = stream.write_all(&requests);
+                let _ = stream.set_nonblocking(true);
+                stranger.asked(16);
+                *place = Some(stream);
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Has as many names as an address may have, each as long as a header can be, and asks for everything now and then.
+pub(crate) fn has_long_names(stranger: &Stranger) {
+    stranger.at(50, |number| {
+        let (name, address) = (number % 128, stranger.number);
+        let ballast = "x".repeat(if number % 2 == 0 { 6000 } else { 400 });
+        stranger.ask(&format!(
+            "GET /health?{number} HTTP/1.0\r\nX-Haproxy-Server-State: UP 2/3; name={ballast}/s{name}; node=lb{address}\r\n\r\n"
+        ));
+        if number % 16 == 0 {
+            stranger.ask("GET /status.json?pretty HTTP/1.0\r\n\r\n");
+        }
+    });
+}
+
+/// Sends one HEAD for everything after the other, without waiting for an answer.
+pub(crate) fn pipelines_heads(stranger: &Stranger) {
+    let requests = b"HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let mut room = vec![0; 1 << 16];
+    while stranger.goes_on() {
+        let Some(mut stream) = stranger.connect() else { continue };
+        if stream.set_nonblocking(true).is_err() {
+            continue;
+        }
+        let mut sent = 0;
+        while stranger.goes_on() {
+            let wrote = match stream.write(&requests[sent % requests.len()..]) {
+                Ok(wrote) => wrote,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(_) => break,
+            };
+            sent += wrote;
+            match stream.read(&mut room) {
+                Ok(0) => break,
+                // What waits in its own buffers is no load.
+                Ok(read) => stranger.asked(
+                    room[..read]
+                        .split(|byte| *byte == b'\n')
+                        .filter(|line| line.starts_with(b"HTTP/1.1 "))
+                        .count() as u64,
+                ),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => break,
+                _ if wrote == 0 => thread::sleep(Duration::from_millis(1)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Keeps so many connections busy: asks on all of them, and then reads all answers.
+pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
+    let request = b"GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: stranger\r\n\r\n";
+    let mut held: Vec<TcpStream> = Vec::new();
+    while stranger.goes_on() {
+        while held.len() < connections && stranger.goes_on() {
+            held.extend(stranger.connect());
+        }
+        for stream in &mut held {
+            stranger.asked(1);
+            let _ = stream.write_all(request);
+        }
+        held.retain_mut(|stream| matches!(read_answer(stream), Ok(Some(_))) && !is_closed_now(stream));
+    }
+}
+
+fn is_closed_now(stream: &mut TcpStream) -> bool {
+    let closed = is_closed(stream);
+    closed || stream.set_nonblocking(false).is_err()
+}
+
+/// Asks something else on each connection.
+pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
+    stranger.at(rate, |number| {
+        stranger.ask(&format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number));
+    });
+}
+
+/// Asks the same on each connection.
+pub(crate) fn connects_anew(stranger: &Stranger, rate: u32) {
+    stranger.at(rate, |_| stranger.ask("GET /health HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n"));
+}

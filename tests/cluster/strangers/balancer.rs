@@ -1,0 +1,83 @@
+//! A load balancer that asks five times a second, on a new connection each time, and as often on one that it keeps.
+
+use nodegate_testbed::http::{connect, read_answer};
+use nodegate_testbed::prober::{Probe, Prober, Saw};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// On either kind of connection.
+const PROBES_A_SECOND: u32 = 5;
+
+pub(crate) struct Balancer {
+    new: Prober,
+    kept: Prober,
+}
+
+/// What it has seen.
+pub(crate) struct Seen {
+    pub(crate) probes: usize,
+    /// What came instead of an answer; that a kept connection was closed is that, too.
+    pub(crate) failed: Vec<String>,
+    /// On new connections, and on the kept one.
+    pub(crate) slowest: [Duration; 2],
+}
+
+impl Balancer {
+    pub(crate) fn start(to: SocketAddr) -> Self {
+        let anew = |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, "close")));
+        let connection = Arc::new(Mutex::new(None));
+        let on_the_kept = move |to| {
+            let mut kept = connection.lock().unwrap();
+            let answered = kept.take().map_or_else(|| connect(to), Ok).and_then(|mut stream| {
+                let status = ask(&mut stream, "keep-alive")?;
+                *kept = Some(stream);
+                Ok(status)
+            });
+            saw(answered)
+        };
+        Self {
+            new: Prober::start(to, anew, PROBES_A_SECOND, 1),
+            kept: Prober::start(to, on_the_kept, PROBES_A_SECOND, 1),
+        }
+    }
+
+    /// Waits for so many probes of each kind.
+    pub(crate) fn wait(&self, count: usize) {
+        self.new.wait(count);
+        self.kept.wait(count);
+    }
+
+    pub(crate) fn end(mut self) -> Seen {
+        self.new.stop();
+        self.kept.stop();
+        let kinds = [self.new.probes(), self.kept.probes()];
+        let times = |probes: &[Probe]| probes.iter().map(|probe| probe.answered - probe.sent).max();
+        let slowest = kinds.each_ref().map(|probes| times(probes).unwrap_or_default());
+        let probes = kinds.concat();
+        let failed = probes.iter().filter_map(|probe| match &probe.saw {
+            Saw::Answer(200, _) => None,
+            other => Some(other.to_string()),
+        });
+        Seen { probes: probes.len(), failed: failed.collect(), slowest }
+    }
+}
+
+fn saw(answered: io::Result<u16>) -> Saw {
+    match answered {
+        Ok(status) => Saw::Answer(status, String::new()),
+        Err(error) => Saw::Failed(error.to_string()),
+    }
+}
+
+fn ask(stream: &mut TcpStream, connection: &str) -> io::Result<u16> {
+    stream.write_all(
+        format!(
+            "GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: balancer\r\nConnection: {connection}\r\n\r\n"
+        )
+        .as_bytes(),
+    )?;
+    let reply = read_answer(stream)?.ok_or_else(|| io::Error::other("closed without an answer"))?;
+    Ok(reply.status)
+}
