@@ -45,6 +45,7 @@ fn without_leases() {
     let agent = cluster.agent(REAL_NODE, Server::B, "no-leases", &[]);
     wait_watches(&agent, 1.0);
     isolate(&cluster, &agent, "isolated API server, without Leases");
+    cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
 }
 
 /// kube-proxy gives a new connection to either API server, so the agent may find the healthy one: then it sees the cordon, and

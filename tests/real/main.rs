@@ -8,6 +8,7 @@
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 //! | `rights` | RBAC and the audit log |
+//! | `simulated` | what a simulated API server is compared with |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //!
 //! The e2e rules (`tests/cluster/e2e`) and the judged run of events and outages (`tests/endurance/soak/real.rs`) run there, too.
@@ -25,4 +26,5 @@ mod isolated;
 mod kubelet;
 mod plugin;
 mod rights;
+mod simulated;
 mod zone;

@@ -40,8 +40,9 @@ fn members(cluster: &RealCluster) -> [Member; 3] {
 const UNKNOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// One node of four is cut off: the controller gives it `NoExecute`, and the agent leaves the pool when that is
-/// `--unknown-after` old, though the kubelet on the node answers. When all four are silent the controller takes the taint back
-/// everywhere, and the agent is in the pool again.
+/// `--unknown-after` old, though the kubelet on the node answers. When all four are silent the controller takes the taint back, and
+/// the agent is in the pool again. One node of the zone may keep it: the controller's two loops race, and the node that one of
+/// them is just tainting is missed by the other.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn one_of_four_then_all() {
@@ -69,16 +70,23 @@ fn one_of_four_then_all() {
         member.silence(true);
     }
     let began = Instant::now();
-    for node in members.iter().map(Member::name).chain([REAL_NODE]) {
+    let nodes: Vec<&str> = members.iter().map(Member::name).chain([REAL_NODE]).collect();
+    for node in &nodes {
         cluster.wait_node("Unknown", node);
-        wait_effects(&cluster, node, &["NoSchedule"]);
     }
+    wait_effects(&cluster, REAL_NODE, &["NoSchedule"]);
+    let keepers = || -> Vec<&str> {
+        let keeps = |node: &&&str| effects(&cluster, node).iter().any(|effect| effect == "NoExecute");
+        nodes.iter().filter(keeps).copied().collect()
+    };
+    until_within(PATIENCE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
+    let kept = keepers();
     let all = began.elapsed();
     let back = agent.until("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));
     seen(
         "one node of four silent, then all",
         &format!(
-            "NoExecute after {:.0} s, out when it was {:.0} s old; all silent: gone after {:.0} s more, 200 {}",
+            "NoExecute after {:.0} s, out when it was {:.0} s old; all silent: gone after {:.0} s more (kept by {kept:?}), 200 {}",
             tainted.as_secs_f64(),
             age.as_secs_f64(),
             all.as_secs_f64(),

@@ -28,11 +28,6 @@ fn is_refused(line: &str) -> bool {
 }
 
 #[test]
-fn release_1_27() {
-    on("1.27");
-}
-
-#[test]
 fn release_1_28() {
     on("1.28");
 }

@@ -64,7 +64,7 @@ pub(super) async fn reach(api: &Api, asked: u64) -> Result<(), Status> {
 /// A list, whole or in chunks.
 pub(super) async fn list(operation: &Operation<'_>) -> Result<Reply, Status> {
     let (resource, query, namespace) = (operation.resource, operation.query(), operation.target.within());
-    options::check_list(query)?;
+    options::check_list(query, operation.api.settings.release)?;
     let selector = options::selector(resource, query)?;
     let source = Source::of(query)?;
     let cache = operation.api.etcd.read(resource, query, &source).await?;

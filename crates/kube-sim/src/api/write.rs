@@ -31,6 +31,20 @@ impl Operation<'_> {
         Ok(())
     }
 
+    /// Refuses a patched object with unknown fields if the request is strict: as a faulty patch, and not as a faulty body.
+    fn refuse_unknown(&self, new: &Value) -> Result<(), Status> {
+        if self.query().text("fieldValidation") != "Strict" {
+            return Ok(());
+        }
+        let unknown = decode::accept(self.resource, &self.target.namespace, false, &mut new.clone())?;
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let why = format!("strict decoding error: {}", unknown.join(", "));
+        let cause = Cause::invalid("patch", &format!("{:?}", new.to_string()), &why);
+        Err(Status::invalid("", "", "", vec![cause]))
+    }
+
     fn record(&self, operation: &'static str) -> Write {
         let subresource = if self.status_only() { "status" } else { "" };
         Write { manager: self.asked.manager(), operation, subresource }
@@ -235,7 +249,11 @@ pub(super) fn patch(operation: &Operation<'_>, media_type: &str, body: &Bytes) -
     let kind = PatchType::from_media_type(media_type)?;
     let shape = Shape::of(operation.resource);
     if kind != PatchType::Apply {
-        return change(operation, "Update", |old| Ok((patch::patched(kind, &shape, old, body)?, None)));
+        return change(operation, "Update", |old| {
+            let new = patch::patched(kind, &shape, old, body)?;
+            operation.refuse_unknown(&new)?;
+            Ok((new, None))
+        });
     }
     if operation.query().text("fieldManager").is_empty() {
         let cause = Cause::required("fieldManager", "is required for apply patch");

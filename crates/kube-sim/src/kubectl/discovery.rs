@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::store::object::{as_map, fill};
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::Status;
+use crate::wire::format::MEDIA_TYPES;
 use crate::wire::release::Release;
 use crate::wire::reply::{self, Reply};
 
@@ -107,7 +108,7 @@ pub(crate) fn reply(core: bool, accept: &str, release: Release) -> Reply {
     let (version, media_type) = match version(accept, release) {
         Some("v2") => ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
         Some(_) => ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
-        None => return reply::status(&Status::not_acceptable("application/json")),
+        None => return reply::status(&Status::not_acceptable(MEDIA_TYPES)),
     };
     let groups = GROUPS.iter().filter(|group| group.is_empty() == core);
     let groups = Value::Array(groups.map(|name| group(name)).collect());

@@ -231,6 +231,9 @@ fn parse_label_term(term: &str) -> Result<Requirement, String> {
     if let Some((key, text)) = term.split_once("==").or_else(|| term.split_once('=')) {
         return make(key, Test::In(vec![value(text)?]));
     }
+    if let Some(word) = term.split_whitespace().nth(1) {
+        return Err(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt"));
+    }
     make(term, Test::Exists)
 }
 

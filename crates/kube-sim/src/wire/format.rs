@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::store::status::Status;
 
+/// What a client that accepts none of them is told.
+pub(crate) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
 /// How the client wants objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -42,7 +45,7 @@ pub(crate) fn format(accept: &str) -> Result<Format, Status> {
             _ => {}
         }
     }
-    Err(Status::not_acceptable("application/json, application/yaml, application/vnd.kubernetes.protobuf"))
+    Err(Status::not_acceptable(MEDIA_TYPES))
 }
 
 /// Only the metadata of an object.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::release::Release;
@@ -51,17 +52,19 @@ impl Source {
     }
 }
 
-/// The asked resourceVersion: none and 0 are both "any".
+/// The asked resourceVersion: none and 0 are both "any". One that is no number is the API server's own failure, a 500.
 pub(crate) fn version(query: &Query) -> Result<u64, Status> {
     let text = query.text("resourceVersion");
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-        ))
-    })
+    text.parse().map_err(|_| Status::failure(StatusCode::INTERNAL_SERVER_ERROR, "", no_number(text)))
+}
+
+fn no_number(text: &str) -> String {
+    format!(
+        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+    )
 }
 
 /// What a list or watch selects.
@@ -70,7 +73,7 @@ pub(crate) fn selector(resource: &Resource, query: &Query) -> Result<Selector, S
 }
 
 /// The API server's `ValidateListOptions`, for a list.
-pub(crate) fn check_list(query: &Query) -> Result<(), Status> {
+pub(crate) fn check_list(query: &Query, release: Release) -> Result<(), Status> {
     let (version, wanted) = (query.text("resourceVersion"), query.text(MATCH));
     let known = ["Exact", "NotOlderThan", ""];
     let forbidden = |why: &str| Cause::forbidden(MATCH, why);
@@ -89,7 +92,12 @@ pub(crate) fn check_list(query: &Query) -> Result<(), Status> {
             forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
         ),
         (query.get(INITIAL).is_some(), Cause::forbidden(INITIAL, "sendInitialEvents is forbidden for list")),
-    ])
+    ])?;
+    // Earlier releases fail as a GET of one object does.
+    if release.checks_versions_of_lists() && !version.is_empty() && version.parse::<u64>().is_err() {
+        return Err(Status::bad_request(format!("invalid resource version: {}", no_number(version))));
+    }
+    Ok(())
 }
 
 /// The API server's `ValidateListOptions`, for a watch.

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// `1.<minor>`, 1.27 to 1.36.
+/// `1.<minor>`, 1.28 to 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     minor: u32,
 }
 
 /// The oldest and the newest that is known.
-const KNOWN: std::ops::RangeInclusive<u32> = 27..=36;
+const KNOWN: std::ops::RangeInclusive<u32> = 28..=36;
 
 impl Default for Release {
     /// The newest.
@@ -48,6 +48,11 @@ impl Release {
     /// Whether a consistent list is answered from the watch cache, once that has got as far as etcd; after 3 s from etcd.
     pub(crate) fn lists_from_cache(self) -> bool {
         self.minor >= 31
+    }
+
+    /// Whether a list from a version that is no number is refused with 400; else it fails with 500.
+    pub(crate) fn checks_versions_of_lists(self) -> bool {
+        self.minor >= 33
     }
 
     /// Whether an empty `creationTimestamp` is written as null.

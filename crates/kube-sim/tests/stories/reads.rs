@@ -16,17 +16,20 @@ async fn errors_are_the_captured_ones() {
     let taints = r#"{"spec":{"taints":[{"key":"a b","effect":"Nope"}]}}"#;
     let lab = "/api/v1/nodes/lab-node";
     let one = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
-    let table: [(&str, &str, &str, Headers<'_>, &str); 11] = [
+    let table: [(&str, &str, &str, Headers<'_>, &str); 14] = [
         ("err-401", "GET", "/api/v1/nodes", &[("Authorization", "Bearer nobody")], ""),
         ("err-403-anonymous", "GET", "/api/v1/nodes", &[("Authorization", "")], ""),
         ("err-403-serviceaccount", "GET", one, &[("Authorization", "Bearer viewer")], ""),
         ("err-field-selector", "GET", "/api/v1/nodes?fieldSelector=spec.foo%3Dbar", &[], ""),
+        ("err-get-rv-invalid", "GET", "/api/v1/nodes/lab-node?resourceVersion=abc", &[], ""),
+        ("err-label-selector", "GET", "/api/v1/nodes?labelSelector=a%20b", &[], ""),
         ("err-method", "PUT", "/api/v1/nodes", &[], ""),
         ("err-patch-bad-json", "PATCH", lab, &merge, "{"),
         ("err-patch-invalid-422", "PATCH", lab, &merge, taints),
         ("err-patch-type-415", "PATCH", lab, &plain, "{}"),
         ("err-path", "GET", "/api/v1/foos", &[], ""),
         ("err-rv-invalid", "GET", "/api/v1/nodes?resourceVersion=abc", &[], ""),
+        ("err-watch-rv-invalid", "GET", "/api/v1/nodes?watch=1&resourceVersion=abc", &[], ""),
         ("node-get-404", "GET", "/api/v1/nodes/nope", &[], ""),
     ];
     for (fixture, method, path, headers, body) in table {

@@ -13,7 +13,7 @@ async fn of(release: &str) -> Sim {
 
 #[tokio::test]
 async fn lists_are_streamed_in_1_32_and_from_1_34_on() {
-    for minor in 27..=36 {
+    for minor in 28..=36 {
         let sim = of(&format!("1.{minor}")).await;
         let version = get(&sim, "/version").await.json();
         assert_eq!(version["minor"], minor.to_string());
@@ -31,6 +31,14 @@ async fn lists_are_streamed_in_1_32_and_from_1_34_on() {
             refused.text().trim_end(),
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","field":"sendInitialEvents"}]},"code":422}"#
         );
+    }
+}
+
+#[tokio::test]
+async fn a_list_from_a_version_that_is_no_number_is_checked_from_1_33_on() {
+    for (release, code) in [("1.28", 500), ("1.32", 500), ("1.33", 400), ("1.36", 400)] {
+        let answer = get(&of(release).await, "/api/v1/nodes?resourceVersion=x").await;
+        assert_eq!(answer.code, code, "{release}: {}", answer.text());
     }
 }
 
@@ -54,7 +62,7 @@ async fn discovery_has_the_document_that_the_release_knows() {
         format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
     };
     for (release, v2, beta) in
-        [("1.27", 406, 200), ("1.31", 200, 200), ("1.33", 200, 406), ("1.36", 200, 406)]
+        [("1.28", 406, 200), ("1.31", 200, 200), ("1.33", 200, 406), ("1.36", 200, 406)]
     {
         let sim = of(release).await;
         for (version, code) in [("v2", v2), ("v2beta1", beta)] {
@@ -64,7 +72,7 @@ async fn discovery_has_the_document_that_the_release_knows() {
         // A client that takes either gets the newer one.
         let both = format!("{},{}", accept("v2"), accept("v2beta1"));
         let answer = send(&sim, "GET", "/api", &[("Accept", &both)], "").await;
-        let expected = if release == "1.27" { "v2beta1" } else { "v2" };
+        let expected = if release == "1.28" { "v2beta1" } else { "v2" };
         assert_eq!(answer.json()["apiVersion"], format!("apidiscovery.k8s.io/{expected}"));
     }
 }
@@ -83,11 +91,15 @@ async fn unknown_fields_are_warned_of() {
         assert_eq!((warned.code, warned.json()["spec"].get("nope")), (200, None));
     }
     assert_eq!(patch("?fieldValidation=Ignore").await.header("Warning"), None);
-    assert_eq!(patch("?fieldValidation=Strict").await.code, 400);
+    let refused = patch("?fieldValidation=Strict").await;
+    assert_eq!(refused.code, 422);
+    let message = refused.json()["message"].as_str().expect("a message").to_owned();
+    assert!(message.starts_with(r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\""#), "{message}");
+    assert!(message.ends_with(r#"}": strict decoding error: unknown field "spec.nope""#), "{message}");
 }
 
 #[test]
 fn releases_are_named_as_kubernetes_names_them() {
     assert_eq!(Release::default().to_string(), "1.36");
-    assert!(["1.26", "1.37", "36", "v1.36", ""].iter().all(|name| name.parse::<Release>().is_err()));
+    assert!(["1.27", "1.37", "36", "v1.36", ""].iter().all(|name| name.parse::<Release>().is_err()));
 }

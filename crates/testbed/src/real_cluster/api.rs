@@ -3,6 +3,7 @@
 use crate::programs::system;
 use serde_json::Value;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The administrator's credentials, which take no cable that agents take.
 #[derive(Clone, Debug)]
@@ -50,6 +51,20 @@ impl Api {
         self.send(A, "PATCH", path, Some((kind, patch)))
     }
 
+    /// curl with the administrator's credentials, for requests that should fail.
+    pub fn curl(&self) -> Command {
+        let mut curl = system("curl");
+        for (flag, file) in [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")] {
+            curl.arg(flag).arg(self.pki.join(file));
+        }
+        curl
+    }
+
+    /// Where API server A is.
+    pub fn url(&self) -> &'static str {
+        A
+    }
+
     fn send(
         &self,
         server: &str,
@@ -57,11 +72,8 @@ impl Api {
         path: &str,
         body: Option<(&str, &Value)>,
     ) -> Result<Value, String> {
-        let mut curl = system("curl");
+        let mut curl = self.curl();
         curl.args(["--silent", "--show-error", "--fail-with-body", "--max-time", "10", "--request", verb]);
-        for (flag, file) in [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")] {
-            curl.arg(flag).arg(self.pki.join(file));
-        }
         if let Some((kind, body)) = body {
             curl.args(["--header", &format!("Content-Type: {kind}"), "--data-binary", &body.to_string()]);
         }

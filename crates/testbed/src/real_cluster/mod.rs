@@ -116,10 +116,10 @@ impl RealCluster {
         &self.directory
     }
 
-    /// The release that its API servers say they are.
+    /// The release that its kubelet says it is.
     pub fn release(&self) -> String {
-        let version = self.api.get("/version").expect("the API server answers");
-        version["gitVersion"].as_str().expect("a version").to_owned()
+        let node = self.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).expect("the API server answers");
+        node["status"]["nodeInfo"]["kubeletVersion"].as_str().expect("a version").to_owned()
     }
 
     /// Applies manifests that `edit` may change first.
