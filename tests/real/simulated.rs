@@ -51,7 +51,8 @@ fn ask(mut curl: Command, url: &str, (verb, path, kind, body): Request<'_>) -> A
     // Neither the order of keys nor indentation is anything to a client.
     let body = part();
     let lines = serde_json::from_str::<Value>(&body).map(|document| document.to_string());
-    let each = |line: &str| serde_json::from_str::<Value>(line).map_or(line.to_owned(), |event| event.to_string());
+    let each =
+        |line: &str| serde_json::from_str::<Value>(line).map_or(line.to_owned(), |event| event.to_string());
     let body = lines.unwrap_or_else(|_| body.lines().map(each).collect::<Vec<_>>().join("\n"));
     Answer { code, kind, warning, body: without_numbers(&body) }
 }

@@ -159,13 +159,15 @@ impl Run<'_> {
         self.member.patch(MERGE, &json!({"spec": {"taints": taints}}));
     }
 
-    /// The cache of the agent's API server has got as far as etcd is.
+    /// The cache of the agent's API server has the Node that etcd has.
     fn wait_for_server_b(&self) {
-        let one = "/api/v1/nodes?fieldSelector=metadata.name=none";
-        let now = self.cluster.api.get(one).unwrap();
-        let version = now["metadata"]["resourceVersion"].as_str().unwrap();
-        let at_least = format!("{one}&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
-        self.cluster.api.get_from_b(&at_least).unwrap();
+        let version =
+            |node: Result<Value, String>| node.map(|node| node["metadata"]["resourceVersion"].clone()).ok();
+        let path = self.member.path();
+        let written = version(self.cluster.api.get(&path));
+        let cached = format!("{path}?resourceVersion=0");
+        let knows = || (version(self.cluster.api.get_from_b(&cached)) == written).then_some(());
+        until_within(PATIENCE, knows, || "API server B does not follow etcd".to_owned());
     }
 
     /// Plays one outage: events go on if anything can be written, and afterwards until the agent has shown one of them.

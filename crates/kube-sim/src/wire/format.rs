@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::store::status::Status;
 
 /// What a client that accepts none of them is told.
-pub(crate) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+pub(crate) const MEDIA_TYPES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// How the client wants objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

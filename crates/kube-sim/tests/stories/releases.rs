@@ -94,7 +94,10 @@ async fn unknown_fields_are_warned_of() {
     let refused = patch("?fieldValidation=Strict").await;
     assert_eq!(refused.code, 422);
     let message = refused.json()["message"].as_str().expect("a message").to_owned();
-    assert!(message.starts_with(r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\""#), "{message}");
+    assert!(
+        message.starts_with(r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\""#),
+        "{message}"
+    );
     assert!(message.ends_with(r#"}": strict decoding error: unknown field "spec.nope""#), "{message}");
 }
 
