@@ -50,7 +50,7 @@ fast: ## What takes minutes: format, clippy, spelling, and the tests that stand 
 unit:
 	cargo test --workspace --locked
 
-faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (ten minutes; STRANGERS="HEADs": one attack)
+faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
 	@[[ -n "$(STRANGERS)" ]] || cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
 	@cargo build --quiet --locked --profile quick --bin nodegate
@@ -90,8 +90,10 @@ real-cluster-test: root ## What only real Kubernetes shows, on a cluster of its 
 with_haproxy = $(if $(HAPROXY),at="$$(hack/install-haproxy $(HAPROXY))"; PATH="$$at:$$PATH";)
 
 haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (three minutes; HAPROXY=3.2)
-	@cargo build --quiet --locked -p nodegate-haproxy-sync --tests
-	@$(with_haproxy) cargo test --quiet --locked -p nodegate-haproxy-sync --test haproxy -- --ignored --nocapture table
+# Its figures are those of an optimised program.
+	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
+	@cargo build --quiet --locked -p nodegate-haproxy --tests
+	@$(with_haproxy) NODEGATE_HAPROXY="$$(realpath "$${CARGO_TARGET_DIR:-target}")/quick/nodegate-haproxy" cargo test --quiet --locked -p nodegate-haproxy --test haproxy -- --ignored --nocapture table
 
 haproxy-matrix: ## The same against every HAProxy that Debian's suites have, from 2.6 to the newest (a quarter of an hour)
 	@failed=(); for version in 2.6 3.0 3.2 newest; do \
@@ -134,16 +136,28 @@ bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, m
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
 
-.PHONY: plugin plugin-test plugin-picture
+.PHONY: plugin plugin-test plugin-picture plugin-windows plugin-windows-test
 plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
 	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
 
-plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.36, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
+plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
 	@cargo build --quiet --locked --bin nodegate
-	@set -e; paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36); do \
+	@set -e; paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
 	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
 	done; KUBECTLS="$$paths" cargo test --quiet --locked -p nodegate-kubectl --test stories -- \
 	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
+
+plugin-windows: ## The plugin for Windows, target/x86_64-pc-windows-gnu/release/kubectl-nodegate.exe
+	@hack/install-tools readelf x86_64-w64-mingw32-gcc
+	rustup target add x86_64-pc-windows-gnu
+	hack/build-binary windows-amd64 kubectl-nodegate
+
+plugin-windows-test: ## The plugin for Windows under Wine with two simulated clusters: fleet, drain, dry run (installs Wine; ten minutes the first time)
+	@hack/install-tools readelf x86_64-w64-mingw32-gcc /usr/lib/wine/wine64 kubectl
+	rustup target add x86_64-pc-windows-gnu
+	PROFILE=dev hack/build-binary windows-amd64 kubectl-nodegate
+	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
+	  cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --nocapture --test-threads=1 windows::
 
 plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows on a terminal
 	@cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --exact picture::write
@@ -159,13 +173,13 @@ image-test: ## The image built, pushed to a registry, started as a node would, a
 	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
-release-tools: ## Install what a release is built with besides Rust: a cross compiler, buildah, skopeo, cargo-auditable
-	@hack/install-tools buildah readelf skopeo aarch64-linux-gnu-gcc
-	rustup target add aarch64-unknown-linux-gnu
+release-tools: ## Install what a release is built with besides Rust: cross compilers, buildah, skopeo, cargo-auditable
+	@hack/install-tools buildah readelf skopeo aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
+	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
 	cargo install --quiet --locked cargo-auditable@0.7.7
 
-release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.1.0 (IMAGE=registry.example.com/nodegate)
-	@hack/release "$(VERSION)" $(IMAGE)
+release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.1.0 (IMAGE=registry.example.com/nodegate DARWIN=<directory with the plugin for macOS>)
+	@DARWIN="$(DARWIN)" hack/release "$(VERSION)" $(IMAGE)
 
 publish: ## The release's image pushed to a registry, as it is: make publish VERSION=0.1.0 IMAGE=registry.example.com/nodegate
 	@hack/publish "$(VERSION)" "$(IMAGE)"

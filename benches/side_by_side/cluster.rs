@@ -1,6 +1,6 @@
 //! A simulated cluster with one node, for nodegate and for the server that asks the API on every probe.
 
-use nodegate_kube_sim::{Effect, Rule, Scope};
+use nodegate_kube_sim::{Effect, FaultScope, Rule};
 pub(crate) use nodegate_testbed::cluster::{Cluster, NODE};
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(crate) fn start() -> io::Result<Cluster> {
     let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
     let nodes = Rule::allow(&["get", "list", "watch"], "", &["nodes"]);
     cluster.sim.service_account(API_GET, "nodegate", "api-get", vec![nodes]);
-    let late = Effect::Latency { ms: API_LATENCY_MS }.on(Scope::all().users(&[API_GET_USER]));
+    let late = Effect::Latency { ms: API_LATENCY_MS }.on(FaultScope::all().users(&[API_GET_USER]));
     cluster.sim.faults().add(late);
     std::fs::write(kubeconfig_of_api_get(&cluster), cluster.sim.kubeconfig_for(API_GET))?;
     Ok(cluster)

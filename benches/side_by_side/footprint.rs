@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::latencies::Latencies;
 use crate::load::{Connections, End, Load, Prober};
 use crate::peer::Peer;
-use nodegate_testbed::process::{self, Memory};
+use nodegate_testbed::process::{self, MemoryUsage};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ pub(crate) struct Footprint {
     /// From the start of the process to the first answer that is not stale.
     pub(crate) first_answer: Latencies,
     pub(crate) wakeups_per_second: f64,
-    pub(crate) idle: Memory,
+    pub(crate) idle: MemoryUsage,
     /// After a tenth of the probes.
-    pub(crate) warm: Memory,
+    pub(crate) warm: MemoryUsage,
     pub(crate) probes: u64,
     /// After all of them.
-    pub(crate) after: Memory,
+    pub(crate) after: MemoryUsage,
     /// With as many kept connections as the agent takes.
-    pub(crate) crowded: Memory,
+    pub(crate) crowded: MemoryUsage,
 }
 
 /// The agent's limit of connections unless it is told another.

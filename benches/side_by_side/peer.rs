@@ -226,7 +226,7 @@ fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
         .env("NODE_NAME", NODE)
         .env("KUBECONFIG", cluster.kubeconfig())
         .env("LISTEN_PORT", port.to_string())
-        .env("NODEGATE_AGENT_PORT", "0")
+        .env("NODEGATE_AGENT_CHECK_PORT", "0")
         .env("NODEGATE_LISTEN_ADDRESS", "127.0.0.1");
     command
 }

@@ -1,11 +1,11 @@
-# What HAProxy's state file is to hold of `show servers state`, so that a reload takes states from it and nothing else:
+# Filters `show servers state` for HAProxy's state file, so that a reload reads only states from it:
 #
 #   echo "show servers state" | socat stdio /run/haproxy/nodegate.sock |
 #     awk -f haproxy-states.awk /etc/haproxy/haproxy.cfg - > /var/lib/haproxy/server-state
 #
-# HAProxy believes the file's port of a server rather than the configuration's. So a server that the configuration has at
-# another address or port by now has no line, and of the others only the columns that HAProxy needs: the ports of checks
-# come after those.
+# HAProxy prefers a server's port in the file to the port in its configuration. So the filter drops a server
+# whose address or port in the configuration has changed. It keeps only the columns that HAProxy needs: the
+# ports of checks come after those.
 NR == FNR {
     if ($1 == "server") configured[$2, $3]
     next

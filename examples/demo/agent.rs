@@ -100,7 +100,7 @@ impl Launcher {
             .env("NODE_NAME", node.name)
             .env("KUBECONFIG", kubeconfig)
             .env("LISTEN_PORT", address.port().to_string())
-            .env("NODEGATE_AGENT_PORT", node.agent_check().port().to_string())
+            .env("NODEGATE_AGENT_CHECK_PORT", node.agent_check().port().to_string())
             .env("NODEGATE_LISTEN_ADDRESS", address.ip().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

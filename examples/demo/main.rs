@@ -2,7 +2,6 @@
 //! real `HAProxy`s, and every flip and every drain live.
 //!
 //! `--tour` plays a scripted minute instead of waiting for somebody to type, and checks what it shows.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
 mod agent;
 mod answer;

@@ -1,13 +1,13 @@
 //! What the demo's cluster runs, as the API has it.
 
 use crate::node::DemoNode;
-use nodegate_kube_sim::{Sim, Status};
+use nodegate_kube_sim::{ApiStatus, Sim};
 use serde_json::{Value, json};
 
 const WEB: usize = 6;
 
 /// Gives the nodes their addresses, and makes the ingress, the pods behind it, and a budget for these.
-pub(crate) fn make(sim: &Sim, nodes: &[DemoNode]) -> Result<(), Status> {
+pub(crate) fn make(sim: &Sim, nodes: &[DemoNode]) -> Result<(), ApiStatus> {
     for node in nodes {
         let address = |kind: &str, address: String| json!({"type": kind, "address": address});
         let addresses = json!([

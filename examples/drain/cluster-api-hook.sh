@@ -3,8 +3,9 @@
 #
 #   cluster-api-hook.sh NAMESPACE WORKLOAD-KUBECONFIG
 #
-# The Machines have the annotation below from the beginning, by the template of their MachineDeployment. Cluster API cordons and
-# drains a Machine's node when no such annotation is left. KUBECONFIG is the management cluster's. Not tried with Cluster API.
+# The template of their MachineDeployment gives the Machines the annotation below. Cluster API cordons and
+# drains a Machine's node when no such annotation is left. KUBECONFIG is the management cluster's. Not tried
+# with Cluster API.
 set -eu
 namespace=$1 workload=$2
 annotation=pre-drain.delete.hook.machine.cluster.x-k8s.io/nodegate

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Drains a node once every load balancer has been told that it is out, with kubectl and nodegate:
+# Drains a node after every load balancer is told that it is out, with kubectl and nodegate:
 #
 #   drain-node.sh NODE [flags of kubectl drain]
 #
-# WAIT has other flags for nodegate wait: WAIT="--for released --timeout 10m". If the wait is in vain, the node stays cordoned
-# with its pods on it, and the exit code is that of nodegate wait: 1 not in time, 3 not known.
+# WAIT has other flags for nodegate wait: WAIT="--for released --timeout 10m". If the wait fails, the node
+# stays cordoned with its pods on it, and the exit code is that of nodegate wait: 1 not in time, 3 not known.
 set -eu
 node=$1
 shift
 address=$(kubectl get node "$node" -o jsonpath='{.status.addresses[?(@.type=="InternalIP")].address}')
 uid=$(kubectl get node "$node" -o jsonpath='{.metadata.uid}')
 kubectl cordon "$node"
-# The flags are words of their own, and of two addresses the first will do.
+# WAIT is split into words. Of two addresses, the first is used.
 # shellcheck disable=SC2086
 nodegate wait --addr "${address%% *}:25001" --node "$node" --node-uid "$uid" ${WAIT:---for told}
 kubectl drain "$node" --ignore-daemonsets --delete-emptydir-data "$@"

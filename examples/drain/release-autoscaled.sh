@@ -1,10 +1,11 @@
 #!/bin/sh
-# Lets go of the nodes that the cluster autoscaler takes away, once no session is left on them:
+# Releases the nodes that the cluster autoscaler removes, when no session is left on them:
 #
 #   release-autoscaled.sh
 #
-# The nodes have the annotation below from the beginning, by their node group's template. The autoscaler waits for it to go,
-# after its drain and for --node-deletion-delay-timeout at most. One pass; run it again and again.
+# The nodes have the annotation below from the beginning, by their node group's template. The autoscaler waits
+# until it is removed, after its drain, for at most --node-deletion-delay-timeout. One pass; run it again and
+# again.
 set -eu
 annotation=delay-deletion.cluster-autoscaler.kubernetes.io/nodegate
 taint=ToBeDeletedByClusterAutoscaler

@@ -2,11 +2,11 @@
 #![no_main]
 
 use nodegate_fuzz::selector;
-use nodegate_haproxy_sync::haproxy::state_file::{Known, compose, parse};
-use nodegate_haproxy_sync::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
-use nodegate_haproxy_sync::plan::desired::{Desired, Node, ServerState};
-use nodegate_haproxy_sync::plan::facts::PortFacts;
-use nodegate_haproxy_sync::plan::policy::Policy;
+use nodegate_haproxy::haproxy::state_file::{Known, compose, parse};
+use nodegate_haproxy::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
+use nodegate_haproxy::plan::desired::{Desired, PlannedNode, PlannedState};
+use nodegate_haproxy::plan::facts::PortFacts;
+use nodegate_haproxy::plan::policy::PlanPolicy;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 fn states(dump: &str) {
     let live = parse(dump);
     assert!(live.len() <= dump.lines().count());
-    let states = [ServerState::Ready, ServerState::Drain, ServerState::Maint];
-    let nodes = states.iter().enumerate().map(|(n, state)| Node {
+    let states = [PlannedState::Ready, PlannedState::Drain, PlannedState::Maint];
+    let nodes = states.iter().enumerate().map(|(n, state)| PlannedNode {
         name: format!("n{n}"),
         address: [127, 0, 0, 1].into(),
         state: *state,
@@ -36,17 +36,17 @@ fn states(dump: &str) {
     });
     let desired = Desired { nodes: nodes.collect(), ..Desired::default() };
     let known = Known { live: &live, ours: true, asked: true };
-    let text = compose(&desired, &known, &Policy::default().check);
+    let text = compose(&desired, &known, &PlanPolicy::default().check);
     let again = parse(&text);
     assert!(text.lines().count() <= 2 + desired.nodes.len(), "a line for each server:\n{text}");
     for node in &desired.nodes {
         let key = (desired.names.nodes().to_owned(), node.name.clone());
         let drained_by_agent =
-            live.get(&key).is_some_and(|line| line.agent_check && line.state == ServerState::Drain);
+            live.get(&key).is_some_and(|line| line.agent_check && line.state == PlannedState::Drain);
         match again.get(&key) {
-            None => assert_eq!(node.state, ServerState::Ready),
-            Some(line) if node.state == ServerState::Ready && drained_by_agent => {
-                assert_eq!(line.state, ServerState::Drain);
+            None => assert_eq!(node.state, PlannedState::Ready),
+            Some(line) if node.state == PlannedState::Ready && drained_by_agent => {
+                assert_eq!(line.state, PlannedState::Drain);
             }
             Some(line) => assert_eq!(line.state, node.state),
         }

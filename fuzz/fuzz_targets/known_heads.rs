@@ -17,9 +17,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let (taught, other) = data.split_at(data.len() * usize::from(split) / 255);
     let app = APP
         .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
-    let server = HttpServer::new(app.clone(), false).expect("a thread can be started");
+    let server = run(async { HttpServer::new(app.clone(), false) }).expect("a thread can be started");
     for bytes in [taught, taught, other, taught, other] {
-        let ignorant = HttpServer::new(app.clone(), false).expect("a thread can be started");
+        let ignorant = run(async { HttpServer::new(app.clone(), false) }).expect("a thread can be started");
         let parsed = run(exchange(bytes, |socket| async move { ignorant.serve(socket).await }));
         let known = run(exchange(bytes, |socket| server.serve(socket)));
         if tells_time(&parsed) {

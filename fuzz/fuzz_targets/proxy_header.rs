@@ -46,7 +46,7 @@ fn answered_as_alone(header: &[u8]) {
     SERVER.with(|server| {
         let (_, server) = server.get_or_init(|| {
             let app = app(facts(ConditionStatus::True, "KubeletReady"));
-            let server = HttpServer::new(app.clone(), true).expect("a thread can be started");
+            let server = run(async { HttpServer::new(app.clone(), true) }).expect("a thread can be started");
             (app, server)
         });
         let answer = run(exchange(&[header, REQUEST].concat(), |socket| server.serve(socket)));

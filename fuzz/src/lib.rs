@@ -148,8 +148,8 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     board.prove(Moment::default());
     board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);
     let router = ServiceFacts { local_endpoints: 2 };
-    board.prove_service(0, Moment::default());
     board.set_service(0, &router, Moment::default(), SystemTime::UNIX_EPOCH);
+    board.follow_service(0, Moment::default(), SystemTime::UNIX_EPOCH);
     board.open(Moment::default(), SystemTime::UNIX_EPOCH);
     Arc::new(App::new(AppParts {
         board: Arc::new(board),

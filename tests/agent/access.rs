@@ -28,7 +28,7 @@ fn only_clients_of_the_networks_named_are_answered() {
     let agent_port = ports::free();
     let agent = Agent::alone(&[
         "--listen-address=::",
-        &format!("--agent-port={agent_port}"),
+        &format!("--agent-check-port={agent_port}"),
         "--allow-from=10.77.0.0/24, 192.0.2.1, fd77::1",
     ]);
     let port = agent.address().port();
@@ -157,7 +157,7 @@ fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
         "--metrics-addr=192.0.2.1:9",
         "--listen-address=127.0.0.1",
         "--listen-port=0",
-        "--agent-port=0",
+        "--agent-check-port=0",
     ]);
     let output = command.env_remove("KUBECONFIG").output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();

@@ -11,7 +11,7 @@ fn answers_are_counted_by_their_verdict_on_both_ports() {
     let cluster = Cluster::start();
     let port = ports::free();
     let mut command = Command::new(programs::agent());
-    command.env("NODEGATE_AGENT_PORT", port.to_string());
+    command.env("NODEGATE_AGENT_CHECK_PORT", port.to_string());
     let agent = cluster.launch(command);
     agent.wait_ready();
     let line = || agent_check(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

@@ -23,7 +23,7 @@ fn wait_runtime(agent: &Agent, reason: &str) -> String {
 
 /// Those that look for the socket.
 fn threads(agent: &Agent) -> usize {
-    threads_named(agent.pid(), "cri_socket")
+    threads_named(agent.pid(), "cri_socket").len()
 }
 
 #[test]

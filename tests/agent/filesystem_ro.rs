@@ -7,7 +7,10 @@ use nodegate_testbed::Agent;
 use nodegate_testbed::host::disks::{Container, Disks};
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
-    disks.agent(&["--checks=filesystem_ro", &format!("--check=filesystem_ro:interval=100ms,paths={paths}")])
+    disks.agent(&[
+        "--background-checks=filesystem_ro",
+        &format!("--check-settings=filesystem_ro:interval=100ms,paths={paths}"),
+    ])
 }
 
 fn passes(agent: &Agent) {
@@ -161,7 +164,7 @@ fn an_immutable_host_passes_until_its_var_stops() {
          mount -o loop,ro \"$ROOT/.os.img\" \"$ROOT/os\"";
     for root in [squashfs, ext4] {
         let disks = immutable(root);
-        let usual = ["--checks=filesystem_ro", "--check=filesystem_ro:interval=100ms"];
+        let usual = ["--background-checks=filesystem_ro", "--check-settings=filesystem_ro:interval=100ms"];
         let agent = disks.agent_of("/os", &usual);
         passes(&agent);
         keeps_passing(&agent);
@@ -173,7 +176,7 @@ fn an_immutable_host_passes_until_its_var_stops() {
 /// Whatever the runtime makes a container's root of: an overlay shows it, a filesystem of its own does not.
 #[test]
 fn a_containers_own_root_is_not_taken_for_the_hosts() {
-    let checks = "--checks=filesystem_ro,disk_pressure";
+    let checks = "--background-checks=filesystem_ro,disk_pressure";
     let reason = "HostNotMounted: the host's / is not at --host-root=/";
     let disks = Disks::start("ext4 rw e 256M");
     for kind in [Container::OfItsOwn, Container::WithOthers] {
@@ -184,7 +187,7 @@ fn a_containers_own_root_is_not_taken_for_the_hosts() {
         }
     }
     // Paths that are named have been mounted for the purpose.
-    let paths = ["--check=filesystem_ro:paths=/", "--check=disk_pressure:paths=/"];
+    let paths = ["--check-settings=filesystem_ro:paths=/", "--check-settings=disk_pressure:paths=/"];
     let named = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, paths[0], paths[1]]);
     named.wait_passes("filesystem_ro");
     named.wait_passes("disk_pressure");
@@ -193,7 +196,7 @@ fn a_containers_own_root_is_not_taken_for_the_hosts() {
 #[test]
 fn a_host_root_at_which_nothing_is_mounted_is_not_taken_for_the_hosts() {
     let disks = Disks::start("ext4 rw e 256M; mkdir \"$ROOT/e/host\"");
-    let checks = "--checks=filesystem_ro,disk_pressure";
+    let checks = "--background-checks=filesystem_ro,disk_pressure";
     let agent = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, "--host-root=/host"]);
     for check in ["filesystem_ro", "disk_pressure"] {
         agent.wait_fails(check, "HostNotMounted: the host's / is not at --host-root=/host");
@@ -202,7 +205,7 @@ fn a_host_root_at_which_nothing_is_mounted_is_not_taken_for_the_hosts() {
 
 #[test]
 fn what_is_no_container_sees_its_own_root() {
-    let agent = Agent::alone(&["--checks=filesystem_ro,disk_pressure"]);
+    let agent = Agent::alone(&["--background-checks=filesystem_ro,disk_pressure"]);
     for check in ["filesystem_ro", "disk_pressure"] {
         let body = agent.get(&format!("/health?check={check}")).body;
         assert!(!body.contains("HostNotMounted"), "{body}");

@@ -1,6 +1,6 @@
 //! When the port opens: no node that was drained is answered for as ready because its agent has just begun.
 
-use nodegate_testbed::http::Reply;
+use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::process::Command;
@@ -45,7 +45,7 @@ impl Story {
 }
 
 /// The truth, from the first answer on.
-fn is_drained(reply: &Reply) -> bool {
+fn is_drained(reply: &ProbeReply) -> bool {
     reply.status == 503 && reply.reason().as_deref() == Some("Unschedulable")
 }
 
@@ -94,7 +94,7 @@ fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
         second.join().unwrap()
     });
     assert_eq!(second.logged("listening without it"), 0, "{}", second.log_text());
-    second.logs_once("waiting, as the agent before has one");
+    second.logs_once("waiting, because the predecessor still answers");
     first.terminate();
     let told = second.health();
     assert!(is_drained(&told) && !told.is_stale(), "{told:?}");

@@ -1,13 +1,5 @@
 //! The real agent as a child process, asked over its sockets: with a simulated cluster where it needs one, and with real
 //! programs (kubectl, containerd, dnsmasq, Chromium) around it.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test may end where a story breaks off"
-)]
 
 mod access;
 mod answers;

@@ -1,6 +1,6 @@
 //! Agents that begin in the middle of an outage: what they know of the node is what was known before.
 
-use nodegate_testbed::http::Reply;
+use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
-const TAKEN: &str = "taking over what was last known of the node";
-const CANNOT: &str = "what was last known of the node can't be taken over";
+const TAKEN: &str = "taking over the last known facts of the node";
+const CANNOT: &str = "can't take over the last known facts of the node";
 const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)";
 /// It is stale from its start.
 const KEEP: &str = "--on-stale=keep-drain";
@@ -86,7 +86,7 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
     let story = Story::begin();
     let first = story.agent(&[KEEP]);
     story.outage(&first);
-    first.wait_for("stale", Reply::is_stale);
+    first.wait_for("stale", ProbeReply::is_stale);
     let second = story.agent(&[KEEP, "--startup-grace=100ms"]);
     holds_the_drain(&second, "predecessor");
     let age = |agent: &Agent| status(agent)["cache"]["age_ms"].as_u64().unwrap();
@@ -300,12 +300,12 @@ fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
     for directory in [missing.as_path(), &occupied, read_only] {
         let state_dir = format!("--state-dir={}", directory.display());
         let agent = story.cluster.ready_agent(&[&state_dir]);
-        agent.logs_once("can't write down what is known of the node");
+        agent.logs_once("can't save the last known facts of the node");
         story.cluster.sim.cordon(NODE);
         agent.wait_reason("Unschedulable");
         story.cluster.sim.uncordon(NODE);
         agent.wait_ready();
-        agent.logs_once("can't write down what is known of the node");
+        agent.logs_once("can't save the last known facts of the node");
     }
 }
 

@@ -70,8 +70,12 @@ fn held_for(time: Duration) {
     cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses);
     let web = Stub::start(answer("200 OK", "ok"));
     let own = format!("--http-check=web={}", web.url("/"));
-    let args =
-        ["--stale-after=4s", "--default-checks=node_ready,http:web", "--check=http:web:interval=100ms", &own];
+    let args = [
+        "--stale-after=4s",
+        "--default-checks=node_ready,http:web",
+        "--check-settings=http:web:interval=100ms",
+        &own,
+    ];
     let agent = net.agent_of_told(&cluster, "interval=200ms,timeout=1s", "name=node.test", &args);
     agent.wait_ready();
     agent.wait_passes("network");
@@ -91,7 +95,7 @@ fn held_for(time: Duration) {
         at_once(&agent, |agent| drop(agent.wait_fails("http:web", "HTTP 503")));
         web.now(answer("200 OK", "ok"));
         at_once(&agent, |agent| drop(agent.wait_passes("http:web")));
-        assert_eq!(threads_named(agent.pid(), "network_links"), 1, "one thread waits");
+        assert_eq!(threads_named(agent.pid(), "network_links").len(), 1, "one thread waits");
         assert_eq!(agent.metric("nodegate_cache_stale"), Some(0.0));
         assert_eq!(agent.get("/livez").status, 200);
         rounds += 1;
@@ -102,7 +106,7 @@ fn held_for(time: Duration) {
     println!("RTNL held for {:.1?}: {rounds} cordons seen at once, one thread waits", began.elapsed());
     drop(held);
     agent.wait_passes("network");
-    until("the thread to end", || (threads_named(agent.pid(), "network_links") == 0).then_some(()));
+    until("the thread to end", || threads_named(agent.pid(), "network_links").is_empty().then_some(()));
     assert_eq!(restarts().to_bits(), before.to_bits(), "no watch was lost: {}", agent.log_text());
 }
 

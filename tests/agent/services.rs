@@ -1,7 +1,7 @@
 //! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
 
-use nodegate_kube_sim::{Effect, Scope};
-use nodegate_testbed::{Agent, Cluster, NODE, Reply, until};
+use nodegate_kube_sim::{Effect, FaultScope};
+use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 use serde_json::json;
 use std::fmt::Write;
 use std::time::Duration;
@@ -67,8 +67,8 @@ impl Story {
     }
 
     /// What the check says once the Service's own watch is too old to be believed.
-    fn stale_check(&self) -> Reply {
-        until("a stale Service", || Some(self.agent.get(CHECK)).filter(Reply::is_stale))
+    fn stale_check(&self) -> ProbeReply {
+        until("a stale Service", || Some(self.agent.get(CHECK)).filter(ProbeReply::is_stale))
     }
 }
 
@@ -137,7 +137,7 @@ fn an_outage_holds_what_was_known_of_the_endpoints() {
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
     story.cluster.wait(story.cluster.sim.kill());
-    let node = story.agent.wait_for("a stale answer", Reply::is_stale);
+    let node = story.agent.wait_for("a stale answer", ProbeReply::is_stale);
     assert_eq!(node.status, 200, "the node itself fails open");
     let check = story.stale_check();
     assert_eq!((check.status, check.reason().as_deref()), (503, Some("NoLocalEndpoints")));
@@ -172,7 +172,8 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
-    let broken = Effect::Status { code: 503, retry_after: 0 }.on(Scope::all().resources(&["endpointslices"]));
+    let broken =
+        Effect::Status { code: 503, retry_after: 0 }.on(FaultScope::all().resources(&["endpointslices"]));
     let fault = story.cluster.sim.faults().add(broken);
     story.cluster.sim.close_watches(Some("endpointslices"));
     assert_eq!(story.stale_check().status, 503, "what was known last is held");

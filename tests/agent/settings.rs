@@ -31,7 +31,7 @@ fn every_bad_value_is_named() {
         ("--node-name", "NODE_NAME", "a,b=c", "lower-case"),
         ("--listen-port", "LISTEN_PORT", "70000", "1 to 65535"),
         ("--listen-port", "LISTEN_PORT", "http", "1 to 65535"),
-        ("--agent-port", "NODEGATE_AGENT_PORT", "-1", "0 for none"),
+        ("--agent-check-port", "NODEGATE_AGENT_CHECK_PORT", "-1", "0 for none"),
         ("--watch-service", "NODEGATE_WATCH_SERVICE", "web", "namespace/name"),
         ("--watch-service", "NODEGATE_WATCH_SERVICE", "a/b/c", "namespace/name"),
         ("--watch-service", "NODEGATE_WATCH_SERVICE", "ingress/Web", "namespace/name"),
@@ -42,7 +42,12 @@ fn every_bad_value_is_named() {
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "9100", "127.0.0.1:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "localhost:9100", "[::]:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:70000", "an IP address and a port"),
-        ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:25002", "--listen-port and --agent-port"),
+        (
+            "--metrics-addr",
+            "NODEGATE_METRICS_ADDR",
+            "127.0.0.1:25002",
+            "--listen-port and --agent-check-port",
+        ),
         ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "0", "1 to 100000"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
@@ -63,8 +68,8 @@ fn every_bad_value_is_named() {
         ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
-        ("--checks", "NODEGATE_CHECKS", "bogus", "okd_router_1936"),
-        ("--checks", "NODEGATE_CHECKS", "node_ready", "answers from memory"),
+        ("--background-checks", "NODEGATE_BACKGROUND_CHECKS", "bogus", "okd_router_1936"),
+        ("--background-checks", "NODEGATE_BACKGROUND_CHECKS", "node_ready", "answers from memory"),
         ("--on-demand", "NODEGATE_ON_DEMAND", "some", "takes all, none or a list of checks"),
         ("--on-demand", "NODEGATE_ON_DEMAND", "kubelet,node_ready", "answers from memory"),
         ("--host-root", "NODEGATE_HOST_ROOT", "host", "begins with /"),
@@ -92,16 +97,25 @@ fn every_bad_part_of_a_check_is_named() {
         ("kubelet:url=ftp://x", "ftp://x", "http://"),
         ("kubelet", "kubelet", "<check>:<key>=<value>"),
     ] {
-        refuses(&["--check", value], &[], &["--check", "NODEGATE_CHECK", part, takes]);
-        refuses(&[], &[("NODEGATE_CHECK", value)], &["--check", "NODEGATE_CHECK", part, takes]);
+        refuses(
+            &["--check-settings", value],
+            &[],
+            &["--check-settings", "NODEGATE_CHECK_SETTINGS", part, takes],
+        );
+        refuses(
+            &[],
+            &[("NODEGATE_CHECK_SETTINGS", value)],
+            &["--check-settings", "NODEGATE_CHECK_SETTINGS", part, takes],
+        );
     }
 }
 
 #[test]
 fn two_protocols_cannot_share_a_port() {
-    let needles = ["--agent-port", "NODEGATE_AGENT_PORT", "25001", "another port than --listen-port"];
-    refuses(&["--agent-port=25001", "--listen-port=25001"], &[], &needles);
-    refuses(&[], &[("LISTEN_PORT", "25002")], &["--agent-port", "25002"]);
+    let needles =
+        ["--agent-check-port", "NODEGATE_AGENT_CHECK_PORT", "25001", "another port than --listen-port"];
+    refuses(&["--agent-check-port=25001", "--listen-port=25001"], &[], &needles);
+    refuses(&[], &[("LISTEN_PORT", "25002")], &["--agent-check-port", "25002"]);
 }
 
 #[test]
@@ -123,12 +137,16 @@ fn an_empty_variable_is_one_that_is_not_set() {
         help.split("[env: ").skip(1).map(|text| (text.split_once('=').unwrap().0, "")).collect();
     assert!(empty.len() > 20, "{empty:?}");
     refuses(&["--stale-after=x"], &empty, &["--stale-after"]);
-    let lists = ["NODEGATE_CHECK", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
+    let lists = ["NODEGATE_CHECK_SETTINGS", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
     let ended: Vec<(&str, &str)> = lists.into_iter().map(|name| (name, ";")).collect();
     refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
     // An option is given by somebody: only what has no default may be left empty.
     refuses(&["--listen-port="], &[], &["--listen-port", "LISTEN_PORT", "1 to 65535"]);
-    refuses(&["--stale-after=x", "--metrics-addr=", "--allow-from=", "--checks="], &[], &["--stale-after"]);
+    refuses(
+        &["--stale-after=x", "--metrics-addr=", "--allow-from=", "--background-checks="],
+        &[],
+        &["--stale-after"],
+    );
 }
 
 #[test]

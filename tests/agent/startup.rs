@@ -38,7 +38,7 @@ fn a_signal_ends_an_agent_that_does_not_listen_yet() {
     let cluster = Cluster::start();
     cluster.sim.ignore_new();
     let mut command = Command::new(programs::agent());
-    command.args(["--startup-grace=5m", "--listen-port=0"]).env("NODEGATE_AGENT_PORT", "0");
+    command.args(["--startup-grace=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
     command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::piped());
     let mut agent = command.spawn().unwrap();
     until("the agent to be ready for signals", || handles_sigterm(agent.id()).then_some(()));
@@ -54,13 +54,15 @@ fn a_second_signal_ends_a_shutdown_at_once() {
     let cluster = Cluster::start();
     let hangs = Stub::start(Act::Hang);
     let check = format!("--http-check=hangs={}", hangs.url("/"));
-    let patient = ["--check=http:hangs:timeout=2m", "--shutdown-grace=5m"];
+    let patient = ["--check-settings=http:hangs:timeout=2m", "--shutdown-grace=5m"];
     let mut agent = cluster.agent(&[&check, patient[0], patient[1]]);
     let mut waits = TcpStream::connect(agent.address()).unwrap();
     waits.write_all(b"GET /health?check=http:hangs HTTP/1.0\r\n\r\n").unwrap();
     until("the check to hang", || (hangs.asked() > 0).then_some(()));
     agent.signal("TERM");
-    until("the shutdown to begin", || (agent.logged("a second signal ends it at once") > 0).then_some(()));
+    until("the shutdown to begin", || {
+        (agent.logged("a second signal ends the agent at once") > 0).then_some(())
+    });
     agent.signal("INT");
     assert_eq!(agent.wait_end().code(), Some(1), "{}", agent.log_text());
 }

@@ -2,7 +2,7 @@
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::programs;
-use nodegate_testbed::stub::{Server, hang};
+use nodegate_testbed::stub::{StubServer, hang};
 use nodegate_testbed::{Agent, Cluster, NODE, until};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -102,6 +102,10 @@ fn the_node_and_the_process_are_identified() {
     let said = agent.get("/status.json").json();
     let (first, start_id) = (uid(), said["start_id"].as_str().unwrap().to_owned());
     assert_eq!((&said["node"], &said["uid"]), (&NODE.into(), &first.as_str().into()));
+    let drain = agent.get("/drain.json").json();
+    for key in ["node", "uid", "start_id"] {
+        assert_eq!(drain[key], said[key], "{key}");
+    }
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     assert!(start_id.len() == 16 && start_id.chars().all(is_hex), "{start_id}");
     let (node, process) = (format!("node   n1, uid {first}\n"), format!(", start id {start_id}\n"));
@@ -169,7 +173,7 @@ fn a_stale_answer_is_called_a_guess() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&["--stale-after=2s"]);
     cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", nodegate_testbed::http::Reply::is_stale);
+    agent.wait_for("stale", nodegate_testbed::http::ProbeReply::is_stale);
     ask(agent.address(), &[]).says(
         0,
         &[
@@ -190,14 +194,14 @@ fn a_guess_does_not_hide_what_was_known_last() {
     agent.wait_reason("Unschedulable");
     assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), None);
     cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", nodegate_testbed::http::Reply::is_stale);
+    agent.wait_for("stale", nodegate_testbed::http::ProbeReply::is_stale);
     let known = "before that the node was Draining: cordoned (Unschedulable); the answer fails open";
     ask(agent.address(), &[]).says(0, &["Ready: may get", "a guess: the API server was last heard", known]);
     assert!(agent.get("/").body.contains(known), "{}", agent.get("/").body);
     let status = agent.get("/status.json").json();
     assert_eq!((&status["verdict"], &status["last_known"]["verdict"]), (&"ready".into(), &"draining".into()));
     ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready", "a guess: the cache is stale"]);
-    until("the warning", || (agent.logged("the cache is stale, failing open") > 0).then_some(()));
+    until("the warning", || (agent.logged("the cache is stale; failing open") > 0).then_some(()));
     agent.logs_once("last_known=Draining: cordoned (Unschedulable)");
     assert!(agent.metric("nodegate_fail_open_total") >= Some(1.0));
     assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), Some(1.0));
@@ -268,7 +272,7 @@ fn what_is_no_agent_is_unknown() {
         ("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\n\r\n", &["answered HTTP 302"]),
         ("HTTP/1.1 abc\r\n\r\n", &["not HTTP"]),
     ] {
-        let address = Server::saying(answer).address();
+        let address = StubServer::saying(answer).address();
         let said = ask(address, &[]);
         said.is_unknown(words);
         assert!(!said.err.contains('\u{1b}'), "{}", said.err);
@@ -279,7 +283,7 @@ fn what_is_no_agent_is_unknown() {
 
 #[test]
 fn an_endless_answer_is_cut_off() {
-    let address = Server::start(|stream| {
+    let address = StubServer::start(|stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(&[b' '; 8192]).is_ok() {}
     })
@@ -289,10 +293,12 @@ fn an_endless_answer_is_cut_off() {
 
 #[test]
 fn a_server_that_hangs_is_given_up() {
-    let silent = Server::start(hang).address();
+    let silent = StubServer::start(hang).address();
     // A byte now and then would keep a timeout for each read from ever ending.
-    let slow = Server::start(|stream| {
-        while stream.write_all(b"H").is_ok() {
+    let slow = StubServer::start(|stream| {
+        let mut sent = stream.write_all(b"HTTP/1.1 200 O");
+        while sent.is_ok() {
+            sent = stream.write_all(b"K");
             thread::sleep(std::time::Duration::from_millis(20));
         }
     })

@@ -1,7 +1,7 @@
 //! `Ready=Unknown`: the agent asks the kubelet on its own node before it believes that the kubelet is dead.
 
 use nodegate_testbed::stub::{Stub, answer};
-use nodegate_testbed::{Agent, Cluster, NODE, Reply, until};
+use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 
 const OTHERS: [&str; 4] = ["node-2", "node-3", "node-4", "node-5"];
 
@@ -18,7 +18,10 @@ impl Story {
     }
 
     fn agent(&self, args: &[&str]) -> Agent {
-        let url = format!("--check=kubelet:url={},interval=100ms,timeout=1s", self.kubelet.url("/healthz"));
+        let url = format!(
+            "--check-settings=kubelet:url={},interval=100ms,timeout=1s",
+            self.kubelet.url("/healthz")
+        );
         self.cluster.ready_agent(&[&[url.as_str()], args].concat())
     }
 
@@ -30,7 +33,7 @@ impl Story {
     }
 }
 
-fn is_unconfirmed(reply: &Reply) -> bool {
+fn is_unconfirmed(reply: &ProbeReply) -> bool {
     reply.json()["checks"][0]["unconfirmed"] == true
 }
 
@@ -46,7 +49,7 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
     assert_eq!(agent.metric("nodegate_unconfirmed"), Some(1.0));
     assert_eq!(agent.get("/status.json").json()["unconfirmed"], true);
     assert!(agent.get("/").body.contains("does not hear the kubelet"));
-    until("the warning", || (agent.logged("does not hear the kubelet") == 1).then_some(()));
+    until("the warning", || (agent.logged("gets no heartbeat from the kubelet") == 1).then_some(()));
     assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
     // A cordon counts as always.
     assert!(story.cluster.sim.cordon(NODE));
@@ -69,7 +72,9 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
             .as_array()
             .is_some_and(|all| all.iter().any(|check| check["name"] == "kubelet" && check["active"] == false))
     });
-    until("the end in the log", || (agent.logged("goes by the API server again") > 0).then_some(()));
+    until("the end in the log", || {
+        (agent.logged("the verdict follows the API server again") > 0).then_some(())
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::nodes::Nodes;
 use crate::site::{NODES, SERVICE_PORT};
 use crate::traffic::traffic;
-use nodegate_testbed::haproxy::{Haproxy, ServerState};
+use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 use nodegate_testbed::until;
 use std::net::SocketAddr;
 
@@ -37,15 +37,15 @@ impl Story {
     }
 
     fn is_ready(&self) {
-        self.haproxy.wait_server(NODE, "ready", ServerState::is_ready);
+        self.haproxy.wait_server(NODE, "ready", LiveServer::is_ready);
     }
 
     fn is_draining(&self) {
-        self.haproxy.wait_server(NODE, "draining", ServerState::is_draining);
+        self.haproxy.wait_server(NODE, "draining", LiveServer::is_draining);
     }
 
     fn is_down(&self) {
-        self.haproxy.wait_server(NODE, "down", ServerState::is_down);
+        self.haproxy.wait_server(NODE, "down", LiveServer::is_down);
     }
 }
 
@@ -160,7 +160,7 @@ fn what_an_operator_sets_by_hand_lasts_until_the_agents_next_word() {
     // The documented way: first the agent is silenced.
     story.haproxy.command(&format!("disable agent nodes/{NODE}")).unwrap();
     story.haproxy.command(&by_hand).unwrap();
-    let in_maintenance = |state: &ServerState| state.administrative & 0x01 != 0;
+    let in_maintenance = |state: &LiveServer| state.administrative & 0x01 != 0;
     story.haproxy.wait_server(NODE, "in maintenance", in_maintenance);
     story.haproxy.command(&format!("enable agent nodes/{NODE}")).unwrap();
     story.is_ready();

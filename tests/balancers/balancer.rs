@@ -148,12 +148,12 @@ const OPTIONS: &str = "`option httpchk`";
 const NEWEST: &str = "HAProxy 3.4";
 
 /// What Traefik's TCP services lack.
-const NO_OTHER: &str = "a TCP service of Traefik's tries no other node when one refuses; `--on-stale=keep-drain` keeps the drained one out";
-const NO_POOL: &str = "a TCP service of Traefik's has no pool of last resort";
+const NO_OTHER: &str = "Traefik tries no other node for a TCP service when one refuses; `--on-stale=keep-drain` keeps the drained one out";
+const NO_POOL: &str = "Traefik has no pool of last resort for a TCP service";
 /// Why a moving address or route is not as good as a balancer.
-const ADDRESS_MOVES: &str = "the address moves, and what is open on it breaks";
-const ROUTE_GOES: &str = "the router sends what is open on the node elsewhere, too";
-const NOBODY_ASKS: &str = "nobody asks: requests go on to a node that is going away";
+const ADDRESS_MOVES: &str = "the address moves, and its open connections break";
+const ROUTE_GOES: &str = "the router sends the node's open connections to other nodes, too";
+const NO_CHECK: &str = "without a health check, requests still reach a node that is leaving";
 
 /// All of the table, in its order.
 pub(crate) const ROWS: &[Row] = &[
@@ -173,7 +173,7 @@ pub(crate) const ROWS: &[Row] = &[
         .pictured("Envoy")
         .played_by(Program::Wheel("envoy"))
         .every_second(),
-    Row::new("nginx 1.22", "each request, through a door", "nginx/doors.conf", nginx::start)
+    Row::new("nginx 1.22", "each request, through a local server", "nginx/doors.conf", nginx::start)
         .pictured("nginx"),
     Row::new("Apache httpd 2.4", "`mod_proxy_hcheck`", "apache/nodes.conf", apache::start)
         .pictured("Apache httpd"),
@@ -199,7 +199,7 @@ pub(crate) const ROWS: &[Row] = &[
             (Event::MassCordon, ADDRESS_MOVES),
             (Event::LostProbe, ADDRESS_MOVES),
         ]),
-    Row::new("ExaBGP 4.2, BIRD 2.0", "a route that comes and goes", "bgp/exabgp.conf", bgp::start)
+    Row::new("ExaBGP 4.2, BIRD 2.0", "a route with a metric", "bgp/exabgp.conf", bgp::start)
         .pictured("BGP")
         .every_second()
         .among(Place::Lan(bgp::ADDRESS), bgp::AGENT_ARGS)
@@ -211,11 +211,7 @@ pub(crate) const ROWS: &[Row] = &[
             (Event::MassCordon, ROUTE_GOES),
             (Event::LostProbe, ROUTE_GOES),
         ]),
-    Row::new("HAProxy 2.6", "nobody is asked", "no-check.cfg", haproxy::start_unasking)
+    Row::new("HAProxy 2.6", "no health check", "no-check.cfg", haproxy::start_unasking)
         .pictured("no check")
-        .that_cannot(&[
-            (Event::Cordon, NOBODY_ASKS),
-            (Event::Drain, NOBODY_ASKS),
-            (Event::NotReady, NOBODY_ASKS),
-        ]),
+        .that_cannot(&[(Event::Cordon, NO_CHECK), (Event::Drain, NO_CHECK), (Event::NotReady, NO_CHECK)]),
 ];

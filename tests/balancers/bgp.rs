@@ -14,8 +14,11 @@ use std::path::Path;
 /// The service's, in the documentation.
 pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
 /// What the documentation has the agents know of the service.
-pub(crate) const AGENT_ARGS: &[&str] =
-    &["--tcp-check=service=127.0.0.1:30443", "--checks=tcp:service", "--check=tcp:service:interval=1s"];
+pub(crate) const AGENT_ARGS: &[&str] = &[
+    "--tcp-check=service=127.0.0.1:30443",
+    "--background-checks=tcp:service",
+    "--check-settings=tcp:service:interval=1s",
+];
 const FIRST: &str = "10.0.0.11";
 
 struct Bgp {

@@ -6,7 +6,7 @@ use crate::site::{FRONTEND_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use crate::traffic::{Held, ask, failures, traffic};
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::process::{Program, signal};
-use nodegate_testbed::programs::{self, haproxy_sync, system};
+use nodegate_testbed::programs::{self, nodegate_haproxy, system};
 use nodegate_testbed::{until, until_or};
 use serde_json::{Value, json};
 use std::fs;
@@ -143,12 +143,12 @@ fn master(nodes: &Nodes) -> PathBuf {
 /// Without agent-checks: each is a way of its own to hear of a drain.
 fn companion(nodes: &Nodes, more: &[&str]) -> Command {
     let (dir, frontend) = (nodes.site.dir(), nodes.site.frontend());
-    let mut command = Command::new(haproxy_sync());
+    let mut command = Command::new(nodegate_haproxy());
     command.env("KUBECONFIG", nodes.cluster.dir.path().join("admin.kubeconfig"));
     command.arg("--config").arg(dir.join("haproxy.cfg")).arg("--template").arg(dir.join("head.cfg"));
     command.args(["--before=none", "--state-dir"]).arg(dir.join("state"));
     command.args(["--bind", &frontend.ip().to_string(), "--check-port", &HTTP_PORT.to_string()]);
-    command.args(["--agent-port=0", "--check-interval=200ms", "--listen=none"]).args(more);
+    command.args(["--agent-check-port=0", "--check-interval=200ms", "--listen=none"]).args(more);
     command
 }
 

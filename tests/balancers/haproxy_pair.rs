@@ -5,7 +5,7 @@
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::process::Program;
-use nodegate_testbed::programs::{haproxy_sync, needs_root};
+use nodegate_testbed::programs::{needs_root, nodegate_haproxy};
 use nodegate_testbed::{Cluster, NODE, http, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -42,13 +42,13 @@ impl Balancer {
         let (config, master) =
             (dir.join(format!("haproxy-{index}.cfg")), dir.join(format!("master-{index}")));
         let companion = |more: &[&str]| {
-            let mut command = namespace.command(haproxy_sync());
+            let mut command = namespace.command(nodegate_haproxy());
             command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(&config);
             command.args(["--before=none", "--state-dir"]).arg(dir.join(format!("state-{index}")));
             command.args([
                 "--template",
                 &format!("{EXAMPLES}/pair.cfg"),
-                "--agent-port=0",
+                "--agent-check-port=0",
                 "--check-interval=500ms",
             ]);
             command.args(more);

@@ -2,14 +2,6 @@
 //! traffic, and three agents on a simulated cluster.
 //!
 //! `cargo test` plays a cordon with each; `make lb-test` plays every row with every event and prints the table.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test may end where a story breaks off"
-)]
 
 mod agent_check;
 mod apache;

@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
-use nodegate_testbed::turns::{Turn, Turns};
+use nodegate_testbed::turns::{TestSlot, TestSlots};
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const STALE_AFTER: &str = "--stale-after=4s";
 const WARM: u64 = 10;
 
 /// How many stories are told at once: each has some fifteen processes and threads, and mostly waits.
-static TURNS: Turns = Turns::new(4);
+static TURNS: TestSlots = TestSlots::new(4);
 
 /// The nodes without a balancer.
 pub(crate) struct Nodes {
@@ -24,7 +24,7 @@ pub(crate) struct Nodes {
     agent_args: &'static [&'static str],
     /// Dropped after those who are there, and before the turn is given back.
     pub(crate) site: Site,
-    _turn: Turn,
+    _turn: TestSlot,
 }
 
 impl Nodes {
@@ -64,7 +64,7 @@ impl Nodes {
         let mut command = self.site.command_on(index, programs::agent());
         command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
         command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
-        command.arg(format!("--listen-port={HTTP_PORT}")).arg(format!("--agent-port={AGENT_PORT}"));
+        command.arg(format!("--listen-port={HTTP_PORT}")).arg(format!("--agent-check-port={AGENT_PORT}"));
         command.arg(STALE_AFTER).args(self.agent_args);
         Agent::launch(command)
     }

@@ -4,7 +4,7 @@ use crate::balancer::{Program, ROWS, Row};
 use crate::event::Event;
 use crate::stage::{Outcome, Stage};
 use crate::table::{self, Cell, Cells};
-use nodegate_testbed::turns::Turns;
+use nodegate_testbed::turns::TestSlots;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::thread;
@@ -94,7 +94,7 @@ fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
 }
 
 /// How many rows are played at once: they tell of times.
-static AT_ONCE: Turns = Turns::new(2);
+static AT_ONCE: TestSlots = TestSlots::new(2);
 
 /// A row whose story breaks off has told how.
 fn play_to_the_end(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Clients: constant traffic with a new connection for each request, and connections that stay.
 
 use crate::backend::HOLD;
-use nodegate_testbed::Reply;
+use nodegate_testbed::ProbeReply;
 use nodegate_testbed::http;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
 use nodegate_testbed::until;
@@ -24,8 +24,8 @@ pub(crate) fn traffic(to: SocketAddr) -> Prober {
 
 /// Asks once, on a new connection; gives the name of the node that answered.
 pub(crate) fn ask(to: SocketAddr) -> Saw {
-    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", PATIENCE, |text| match Reply::parse(text) {
-        Some(Reply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
+    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", PATIENCE, |text| match ProbeReply::parse(text) {
+        Some(ProbeReply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
         _ => Some(Saw::Failed(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
     })
 }

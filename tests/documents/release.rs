@@ -67,9 +67,18 @@ impl Clone {
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The directory with the release's files, made in this target.
+    /// The directory with the release's files, made in this target, with what a Mac has built.
     fn release(&self, target: &str) -> PathBuf {
-        self.must(&format!("CARGO_TARGET_DIR=$PWD/target/{target} hack/release {VERSION}"));
+        for platform in ["darwin-amd64", "darwin-arm64"] {
+            self.must(&format!(
+                "mkdir -p target/mac/{platform}; echo {platform} >target/mac/{platform}/kubectl-nodegate"
+            ));
+        }
+        self.must(&format!("DARWIN=target/mac CARGO_TARGET_DIR=$PWD/target/{target} hack/release {VERSION}"));
+        self.released(target)
+    }
+
+    fn released(&self, target: &str) -> PathBuf {
         self.path().join(format!("target/{target}/release-{VERSION}"))
     }
 }
@@ -109,32 +118,37 @@ fn krew_finds_the_plugin_where_its_manifest_says() {
     let manifest = fs::read_to_string(release.join("nodegate.krew.yaml")).unwrap();
     let manifest: Value = serde_saphyr::from_str(&manifest).unwrap();
     is_valid(&manifest);
-    let platform = |architecture: &str| {
-        let name = format!("kubectl-nodegate-{VERSION}-linux-{architecture}");
+    let platform = |os: &str, architecture: &str, program: &str| {
+        let name = format!("kubectl-nodegate-{VERSION}-{os}-{architecture}");
         let archive = release.join(format!("{name}.tar.gz"));
         let entries = entries(&archive);
-        for (mode, file) in [
-            ("-rwxr-xr-x", "kubectl-nodegate"),
-            ("-rw-r--r--", "LICENSE"),
-            ("-rw-r--r--", "man/kubectl-nodegate.1"),
-        ] {
+        for (mode, file) in [("-rwxr-xr-x", program), ("-rw-r--r--", "LICENSE")] {
             let entry = (mode.to_owned(), format!("{name}/{file}"));
             assert!(entries.contains(&entry), "{entry:?} is not among {entries:?}");
         }
+        let page = ("-rw-r--r--".to_owned(), format!("{name}/man/kubectl-nodegate.1"));
+        assert_eq!(entries.contains(&page), os == "linux", "{entries:?}");
         // krew unpacks nothing else.
         assert!(entries.iter().all(|(mode, _)| mode.starts_with(['-', 'd'])), "{entries:?}");
         json!({
-            "selector": {"matchLabels": {"os": "linux", "arch": architecture}},
+            "selector": {"matchLabels": {"os": os, "arch": architecture}},
             "uri": format!("{}/releases/download/v{VERSION}/{name}.tar.gz", env!("CARGO_PKG_REPOSITORY")),
             "sha256": sha256(&archive),
-            "bin": "kubectl-nodegate",
+            "bin": program,
             "files": [
-                {"from": format!("{name}/kubectl-nodegate"), "to": "."},
+                {"from": format!("{name}/{program}"), "to": "."},
                 {"from": format!("{name}/LICENSE"), "to": "."},
             ],
         })
     };
-    assert_eq!(manifest["spec"]["platforms"], json!([platform("amd64"), platform("arm64")]));
+    let linux_and_mac = [("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64")];
+    let mut platforms = linux_and_mac.map(|(os, arch)| platform(os, arch, "kubectl-nodegate")).to_vec();
+    platforms.push(platform("windows", "amd64", "kubectl-nodegate.exe"));
+    assert_eq!(manifest["spec"]["platforms"], json!(platforms));
+
+    clone.must(&format!("CARGO_TARGET_DIR=$PWD/target/no-mac hack/release {VERSION}"));
+    let manifest = fs::read_to_string(clone.released("no-mac").join("nodegate.krew.yaml")).unwrap();
+    assert!(manifest.contains("os: windows") && !manifest.contains("darwin"), "{manifest}");
 }
 
 #[test]

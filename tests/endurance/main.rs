@@ -1,24 +1,19 @@
 //! Short versions of what takes an hour: `make soak`, `make herd` and `make scale`.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a test may end where a story breaks off, and figures are shown rounded"
+    reason = "figures are shown rounded"
 )]
 
 mod herd;
 mod scale;
 mod soak;
 
-use nodegate_testbed::turns::Turns;
+use nodegate_testbed::turns::TestSlots;
 
 /// They judge times, or what the processor and the memory did: few are told at once.
-static TURNS: Turns = Turns::new(2);
+static TURNS: TestSlots = TestSlots::new(2);
 
 /// What `make` was told about a long run; an empty variable is one that is not set.
 fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {

@@ -1,7 +1,7 @@
 //! An API server that is cut off from etcd, while another one writes.
 
 use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, Server, wait_watches};
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, wait_watches};
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ subjects: [{kind: ServiceAccount, name: no-leases, namespace: nodegate}]
 fn with_leases() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
-    let agent = cluster.agent(REAL_NODE, Server::B, "nodegate", &[]);
+    let agent = cluster.agent(REAL_NODE, ServerRoute::B, "nodegate", &[]);
     wait_watches(&agent, 2.0);
     isolate(&cluster, &agent, "isolated API server, with Leases");
 }
@@ -42,7 +42,7 @@ fn without_leases() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     cluster.apply(WITHOUT_LEASES);
-    let agent = cluster.agent(REAL_NODE, Server::B, "no-leases", &[]);
+    let agent = cluster.agent(REAL_NODE, ServerRoute::B, "no-leases", &[]);
     wait_watches(&agent, 1.0);
     isolate(&cluster, &agent, "isolated API server, without Leases");
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
@@ -55,7 +55,7 @@ fn without_leases() {
 fn behind_the_service() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
-    let agent = cluster.agent(REAL_NODE, Server::Service, "nodegate", &[]);
+    let agent = cluster.agent(REAL_NODE, ServerRoute::Service, "nodegate", &[]);
     wait_watches(&agent, 2.0);
     isolate(&cluster, &agent, "one API server of two isolated");
 }

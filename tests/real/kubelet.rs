@@ -1,30 +1,30 @@
 //! What happens to a node's kubelet, and what the node controller and the agent make of it.
 
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, Server};
+use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::{Watching as _, seen};
-use nodegate_testbed::{Agent, Reply};
-use std::time::Instant;
+use nodegate_testbed::{Agent, ProbeReply};
+use std::time::{Duration, Instant};
 
 /// Waits longer than `Watching` does: the node controller takes a kubelet for lost after 40 to 50 s.
-fn until(agent: &Agent, what: &str, wanted: impl Fn(&Reply) -> bool) -> Reply {
+fn until(agent: &Agent, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
     let attempt = || Some(agent.health()).filter(|reply| wanted(reply));
     until_within(PATIENCE, attempt, || agent.all_it_says(what))
 }
 
 fn agent(cluster: &RealCluster, args: &[&str]) -> Agent {
     cluster.grant_agents();
-    let agent = cluster.agent(REAL_NODE, Server::A, "nodegate", args);
+    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", args);
     agent.until_ready();
     agent
 }
 
-fn is_down(reply: &Reply, reason: &str) -> bool {
+fn is_down(reply: &ProbeReply, reason: &str) -> bool {
     reply.status == 503 && !reply.is_stale() && reply.reason().as_deref() == Some(reason)
 }
 
 /// True if the answer says that the node's own kubelet decides.
-pub(crate) fn is_unconfirmed(reply: &Reply) -> bool {
+pub(crate) fn is_unconfirmed(reply: &ProbeReply) -> bool {
     reply.json()["checks"][0]["unconfirmed"] == true
 }
 
@@ -85,12 +85,43 @@ fn cut_off_and_unknown_means_not_ready() {
     );
 }
 
+/// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
+const DEAD: Duration = Duration::from_secs(15);
+
+/// A kubelet that has died is for the node controller as one that is cut off. The agent first looks for it when the condition says
+/// so: only a real controller sets that, and only a real kubelet leaves its port closed.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn dead() {
+    let cluster = RealCluster::take();
+    let agent = agent(&cluster, &[]);
+    cluster.node_script(&["stop", "kubelet"]);
+    let stopped = Instant::now();
+    cluster.wait_node("Unknown", REAL_NODE);
+    let unknown = Instant::now();
+    let out = agent.until("503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
+    out.assert_within(unknown, DEAD, &agent);
+    cluster.node_script(&["start", "kubelet"]);
+    cluster.wait_node("True", REAL_NODE);
+    let ready = Instant::now();
+    let back = agent.until_ready();
+    seen(
+        "kubelet dead",
+        &format!(
+            "Ready=Unknown after {:.0} s, 503 NodeStatusUnknown {} later; started again and Ready, 200 after {}",
+            (unknown - stopped).as_secs_f64(),
+            out.after(unknown),
+            back.after(ready)
+        ),
+    );
+}
+
 /// A kubelet that is stopped holds its ports: connections are taken, and never answered.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn frozen() {
     let cluster = RealCluster::take();
-    let agent = agent(&cluster, &["--checks=kubelet"]);
+    let agent = agent(&cluster, &["--background-checks=kubelet"]);
     agent.wait_passes("kubelet");
     cluster.node_script(&["freeze", "kubelet"]);
     let frozen = Instant::now();
@@ -117,7 +148,7 @@ fn frozen() {
 #[ignore = "make real-cluster-test"]
 fn without_a_container_runtime() {
     let cluster = RealCluster::take();
-    let agent = agent(&cluster, &["--checks=container_runtime"]);
+    let agent = agent(&cluster, &["--background-checks=container_runtime"]);
     agent.wait_passes("container_runtime");
     cluster.node_script(&["stop", "containerd"]);
     let stopped = Instant::now();

@@ -6,20 +6,13 @@
 //! | `isolated` | an API server cut off from etcd |
 //! | `kubelet` | the kubelet and the node controller: cut off, frozen, without a runtime |
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
+//! | `traffic` | requests through HAProxy while kubelets are silent: pods marked not ready, and kube-proxy |
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //!
 //! The e2e rules (`tests/cluster/e2e`) and the judged run of events and outages (`tests/endurance/soak/real.rs`) run there, too.
-#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test may end where a story breaks off"
-)]
 
 mod daemonset;
 mod isolated;
@@ -27,4 +20,5 @@ mod kubelet;
 mod plugin;
 mod rights;
 mod simulated;
+mod traffic;
 mod zone;

@@ -2,7 +2,8 @@
 //! and three made-up ones whose Leases a thread renews.
 
 use crate::kubelet::is_unconfirmed;
-use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster, Server};
+use nodegate_testbed::Agent;
+use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::{Watching as _, seen};
 use serde_json::Value;
@@ -50,7 +51,7 @@ fn one_of_four_then_all() {
     cluster.grant_agents();
     let members = members(&cluster);
     let unknown_after = format!("--unknown-after={}s", UNKNOWN_AFTER.as_secs());
-    let agent = cluster.agent(REAL_NODE, Server::A, "nodegate", &[&unknown_after]);
+    let agent = cluster.agent(REAL_NODE, ServerRoute::A, "nodegate", &[&unknown_after]);
     agent.until_ready();
     let cut = cluster.cut("kubelet");
     let began = Instant::now();
@@ -101,7 +102,85 @@ fn one_of_four_then_all() {
     wait_effects(&cluster, REAL_NODE, &[]);
 }
 
-/// What the controller does while most nodes are silent, and some are not: the documents say so.
+/// All four nodes fall silent and stay so: only the real controller shows whether it ever gives a node `NoExecute` again. An agent
+/// for each node, asked each second. `REAL_SILENT_MINUTES` says for how long, by default two minutes. Each agent leaves the pool
+/// when that taint is 30 s old, so one that comes and stays is seen.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn all_silent_and_none_is_out() {
+    let cluster = RealCluster::take();
+    cluster.grant_agents();
+    let members = members(&cluster);
+    let unknown_after = format!("--unknown-after={}s", UNKNOWN_AFTER.as_secs());
+    let nodes: Vec<&str> = members.iter().map(Member::name).chain([REAL_NODE]).collect();
+    let agents: Vec<Agent> =
+        nodes.iter().map(|node| cluster.agent(node, ServerRoute::A, "nodegate", &[&unknown_after])).collect();
+    for agent in &agents {
+        agent.until_ready();
+    }
+    let minutes =
+        std::env::var("REAL_SILENT_MINUTES").map_or(2, |minutes| minutes.parse().expect("a number"));
+
+    let cut = cluster.cut("kubelet");
+    for member in &members {
+        member.silence(true);
+    }
+    let silenced = Instant::now();
+    for node in &nodes {
+        cluster.wait_node("Unknown", node);
+    }
+    let keepers = || -> Vec<usize> {
+        let keeps = |node: &usize| effects(&cluster, nodes[*node]).iter().any(|effect| effect == "NoExecute");
+        (0..nodes.len()).filter(keeps).collect()
+    };
+    until_within(PATIENCE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
+    let gone = silenced.elapsed();
+    // The one that the controller was just tainting, if it was.
+    let kept = keepers();
+    let began = Instant::now();
+    let (mut answers, mut out) = (0_u32, 0_u32);
+    while began.elapsed() < Duration::from_mins(minutes) {
+        for (number, agent) in agents.iter().enumerate() {
+            let reply = agent.health();
+            answers += 1;
+            out += u32::from(reply.status != 200);
+            let may_be_out = kept.contains(&number);
+            assert!(
+                may_be_out || (reply.status == 200 && is_unconfirmed(&reply)),
+                "{} is out after {:?}: {}; NoExecute is kept by {:?}",
+                nodes[number],
+                began.elapsed(),
+                reply.body,
+                keepers()
+            );
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(keepers(), kept, "the controller has changed its mind");
+    let kept: Vec<&str> = kept.iter().map(|node| nodes[*node]).collect();
+    seen(
+        &format!("all four nodes silent for {minutes} min"),
+        &format!(
+            "no NoExecute after {:.0} s (kept by {kept:?}); {answers} answers of four agents, {out} of them 503",
+            gone.as_secs_f64()
+        ),
+    );
+    cut.mend();
+    for member in &members {
+        member.silence(false);
+    }
+    for (node, agent) in nodes.iter().zip(&agents) {
+        cluster.wait_node("True", node);
+        wait_effects(&cluster, node, &[]);
+        agent.until_ready();
+    }
+}
+
+/// The controller gives `NoExecute` to one node in ten seconds; longer than it takes for all that are silent here.
+const EVICTIONS: Duration = Duration::from_secs(45);
+
+/// What the controller does while most nodes are silent, and some are not: the documents say so. Up to two silent nodes leave the zone
+/// whole, and each gets `NoExecute`; with three of four the controller stops, and a node gets it only before the third is silent.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn three_of_four_and_two_of_three() {
@@ -117,11 +196,25 @@ fn three_of_four_and_two_of_three() {
                 || effects(&cluster, member.name()).contains(&"NoSchedule".to_owned()).then_some(());
             until_within(PATIENCE, tainted, || format!("{} has no taint", member.name()));
         }
-        let all = silent.iter().map(|member| effects(&cluster, member.name()).join(" and "));
-        all.collect::<Vec<_>>().join("; ")
+    };
+    let all = |silent: &[&Member]| -> Vec<String> {
+        silent.iter().map(|member| effects(&cluster, member.name()).join(" and ")).collect()
     };
     let [first, second, third] = &members;
-    seen("three nodes of four silent", &silence(&[first, second, third]));
+    let silent = [first, second, third];
+    silence(&silent);
+    let stopped = all(&silent);
+    let tainted = |all: &[String]| all.iter().filter(|effects| effects.contains("NoExecute")).count();
+    let began = Instant::now();
+    while began.elapsed() < EVICTIONS {
+        // The one that the controller was just tainting.
+        let now = all(&silent);
+        assert!(tainted(&now) <= tainted(&stopped) + 1, "{stopped:?}, and later {now:?}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let later = all(&silent);
+    assert!(tainted(&later) < silent.len(), "all three have NoExecute: {later:?}");
+    seen("three nodes of four silent", &format!("{}; later {}", stopped.join("; "), later.join("; ")));
     for member in &members {
         member.silence(false);
         cluster.wait_node("True", member.name());
@@ -129,7 +222,17 @@ fn three_of_four_and_two_of_three() {
     }
     let [first, second, third] = members;
     drop(third);
-    seen("two nodes of three silent", &silence(&[&first, &second]));
+    let silent = [&first, &second];
+    silence(&silent);
+    let began = Instant::now();
+    for member in silent {
+        wait_effects(&cluster, member.name(), &["NoExecute", "NoSchedule"]);
+    }
+    let took = began.elapsed().as_secs_f64();
+    seen(
+        "two nodes of three silent",
+        &format!("{}; {took:.0} s after the first taint", all(&silent).join("; ")),
+    );
 }
 
 /// When `NoExecute` was added to this node.

@@ -3,14 +3,14 @@
 {{ .Values.fullnameOverride | default "nodegate" }}
 {{- end }}
 
-{{/* The labels of all that is the agent's. */}}
+{{/* The labels of the agent's objects. */}}
 {{- define "nodegate.labels" -}}
 app.kubernetes.io/name: nodegate
 app.kubernetes.io/component: agent
 app.kubernetes.io/part-of: nodegate
 {{- end }}
 
-{{/* Those of all that is nodegate-haproxy's. */}}
+{{/* The labels of nodegate-haproxy's objects. */}}
 {{- define "nodegate.haproxy.labels" -}}
 app.kubernetes.io/name: nodegate-haproxy
 app.kubernetes.io/component: haproxy
@@ -21,7 +21,7 @@ app.kubernetes.io/part-of: nodegate
 {{ include "nodegate.name" . }}-haproxy
 {{- end }}
 
-{{/* An image, of (dict "image" … "root" $): a digest is the better name. */}}
+{{/* An image, of (dict "image" … "root" $): a digest takes precedence over a tag. */}}
 {{- define "nodegate.image" -}}
 {{- with .image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end }}
@@ -34,7 +34,7 @@ behind the prefix, but for three; lists have commas, and where these are part of
 */}}
 {{- define "nodegate.env" -}}
 {{- $names := dict "listenPort" "LISTEN_PORT" "log" "RUST_LOG" "logFormat" "NODEGATE_LOG_FORMAT" -}}
-{{- $semicolons := list "check" "httpCheck" "tcpCheck" -}}
+{{- $semicolons := list "checkSettings" "httpCheck" "tcpCheck" -}}
 {{- range $key, $value := .settings }}
 {{- $text := "" }}
 {{- if kindIs "slice" $value }}
@@ -67,7 +67,7 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{ .Values.haproxy.settings.listen | regexFind "[0-9]+$" }}
 {{- end }}
 
-{{/* What does not go together, and no schema can say in words. */}}
+{{/* Combinations of values that the chart rejects, for which a schema has no readable error. */}}
 {{- define "nodegate.check" -}}
 {{- if and .Values.hostChecks.enabled .Values.openshift.enabled }}
 {{- fail "hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath" }}
@@ -77,14 +77,14 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{- end }}
 {{- end }}
 
-{{/* Who the agent is to the API server. */}}
+{{/* The agent's identity for the API server. */}}
 {{- define "nodegate.subject" -}}
 - kind: ServiceAccount
   name: {{ include "nodegate.name" . }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{/* What all containers of nodegate-haproxy's pod have, of (dict "image" … "root" $). */}}
+{{/* The common fields of the containers in nodegate-haproxy's pod, of (dict "image" … "root" $). */}}
 {{- define "nodegate.haproxy.container" -}}
 image: {{ .image }}
 {{- with .root.Values.haproxy.image.pullPolicy }}
@@ -106,7 +106,7 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* What the first configuration and all later ones are made by. */}}
+{{/* The arguments of the container that writes the first configuration, and of the one that updates it. */}}
 {{- define "nodegate.haproxy.env" -}}
 - name: NODEGATE_HAPROXY_CONFIG
   value: /etc/haproxy/haproxy.cfg

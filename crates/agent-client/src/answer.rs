@@ -1,41 +1,41 @@
-//! What an agent says of itself and its node, read.
+//! Parses an agent's `/status.json`.
 
-use crate::get::{GetError, Reply};
+use crate::get::{AgentReply, GetError};
 use bytes::Bytes;
 use nodegate_readiness::status::Status;
 use std::time::Duration;
 
-/// The path of everything that an agent knows.
+/// The path of an agent's whole state.
 pub const STATUS_PATH: &str = "/status.json";
 
-/// What an agent said.
+/// An agent's answer.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// The answer, read.
+    /// The parsed answer.
     pub status: Status,
-    /// The same as it was sent.
+    /// The body as received.
     pub body: Bytes,
 }
 
-/// Why nothing was learned from an agent.
+/// The reason why a query of an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// There is no answer.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// There is no whole answer in time.
+    /// The whole answer did not arrive in time.
     #[error("no whole answer within {}", humantime::format_duration(*.0))]
     Late(Duration),
     /// The answer has another status than 200.
     #[error("{STATUS_PATH} answered HTTP {0}{hint}", hint = hint(*.0))]
     Refused(u16),
-    /// The answer is none of an agent's.
+    /// The answer does not come from a nodegate agent.
     #[error("the answer to {STATUS_PATH} is not one of nodegate: {0}")]
     Foreign(serde_json::Error),
 }
 
 impl AskError {
-    /// Returns the same in few words, for a table.
+    /// Returns a short form for a table.
     pub fn short(&self) -> String {
         match self {
             Self::Get(error) => error.short().to_owned(),
@@ -50,8 +50,8 @@ fn hint(code: u16) -> &'static str {
     if code == 404 { "; an agent with --metrics-addr answers there" } else { "" }
 }
 
-/// Reads the reply to [`STATUS_PATH`].
-pub fn understand(reply: Reply) -> Result<Answered, AskError> {
+/// Parses the reply to [`STATUS_PATH`].
+pub fn understand(reply: AgentReply) -> Result<Answered, AskError> {
     if reply.status != 200 {
         return Err(AskError::Refused(reply.status));
     }

@@ -1,7 +1,7 @@
 //! One GET on a connection of its own, bounded in size; the caller bounds the time.
 //!
-//! The local checks have a client of their own, because they cut a long body instead of refusing it and turn errors into a
-//! check's reasons. The client of the API server is no fit, either: it trusts its server.
+//! The local checks have a client of their own: it cuts a long body instead of rejecting it, and turns errors
+//! into a check's reasons. The client of the API server does not fit either, because it trusts its server.
 
 use bytes::Bytes;
 use http::Request;
@@ -14,21 +14,21 @@ use std::io;
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
 
-/// The longest body that is read. Fifty flips, 256 probers and a Node with hundreds of labels are well below.
+/// The longest accepted body. Fifty flips, 256 probers and a Node with hundreds of labels stay well below.
 pub const MOST: usize = 1 << 20;
-/// The longest head of an answer; hyper's own bound is 400 kB.
+/// The longest accepted response head; hyper's own limit is 400 kB.
 const LONGEST_HEAD: usize = 16 << 10;
 
-/// Why there is no answer.
+/// The reason why a GET failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// There is no connection.
+    /// The connection failed.
     #[error("could not connect: {0}")]
     Connect(io::Error),
-    /// The other side took the connection, and closed it.
+    /// The peer accepted the connection and closed it.
     #[error("the connection was closed without an answer; perhaps --allow-from does not name this machine")]
     Closed,
-    /// What came is not HTTP.
+    /// The received bytes are not HTTP.
     #[error("the answer is not HTTP")]
     NotHttp,
     /// The body exceeds [`MOST`].
@@ -40,7 +40,7 @@ pub enum GetError {
 }
 
 impl GetError {
-    /// Returns the same in few words, for a table.
+    /// Returns a short form for a table.
     pub fn short(&self) -> &'static str {
         match self {
             Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "connection refused",
@@ -53,9 +53,9 @@ impl GetError {
     }
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct AgentReply {
     /// The HTTP status.
     pub status: u16,
     /// The body, of at most [`MOST`] bytes.
@@ -64,18 +64,18 @@ pub struct Reply {
 
 /// A connection to an agent, for one request.
 #[derive(Debug)]
-pub struct Connection {
+pub struct AgentConnection {
     stream: TcpStream,
     address: SocketAddr,
 }
 
 /// Gets a path from the agent at an address. Dropping the future closes the connection.
-pub async fn get(address: SocketAddr, path: &str) -> Result<Reply, GetError> {
-    Connection::open(&[address]).await?.get(path).await
+pub async fn get(address: SocketAddr, path: &str) -> Result<AgentReply, GetError> {
+    AgentConnection::open(&[address]).await?.get(path).await
 }
 
-impl Connection {
-    /// Connects to the first of these addresses that takes it.
+impl AgentConnection {
+    /// Connects to the first address that accepts.
     pub async fn open(addresses: &[SocketAddr]) -> Result<Self, GetError> {
         let stream = TcpStream::connect(addresses).await.map_err(GetError::Connect)?;
         let address = stream.peer_addr().map_err(GetError::Connect)?;
@@ -83,12 +83,12 @@ impl Connection {
     }
 
     /// Gets a path. Dropping the future closes the connection.
-    pub async fn get(self, path: &str) -> Result<Reply, GetError> {
+    pub async fn get(self, path: &str) -> Result<AgentReply, GetError> {
         exchange(self.stream, self.address, path).await
     }
 }
 
-async fn exchange(stream: TcpStream, address: SocketAddr, path: &str) -> Result<Reply, GetError> {
+async fn exchange(stream: TcpStream, address: SocketAddr, path: &str) -> Result<AgentReply, GetError> {
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
         .handshake(TokioIo::new(stream))
@@ -103,13 +103,13 @@ async fn exchange(stream: TcpStream, address: SocketAddr, path: &str) -> Result<
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| cut(&*error))?;
-        Ok(Reply { status, body: body.to_bytes() })
+        Ok(AgentReply { status, body: body.to_bytes() })
     };
-    // Both are dropped together, and with them the connection.
+    // Dropping both closes the connection.
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
         answer = &mut exchange => answer,
-        // What it read last may be the whole answer.
+        // The last read may have completed the answer.
         _ = connection => exchange.await,
     }
 }
@@ -143,10 +143,10 @@ fn innermost(error: &(dyn StdError + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_testbed::stub::Server;
+    use nodegate_testbed::stub::StubServer;
     use std::time::Duration;
 
-    fn get_from(server: &Server) -> Result<Reply, GetError> {
+    fn get_from(server: &StubServer) -> Result<AgentReply, GetError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let within = Duration::from_secs(30);
         runtime.block_on(async { tokio::time::timeout(within, get(server.address(), "/")).await }).unwrap()
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn an_answer_is_read_to_its_end_and_not_beyond_the_limit() {
         let of_length =
-            |length| get_from(&Server::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length))));
+            |length| get_from(&StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length))));
         assert_eq!(of_length(MOST).unwrap().body.len(), MOST);
         assert!(matches!(of_length(MOST + 1), Err(GetError::TooLong)));
     }
@@ -167,7 +167,7 @@ mod tests {
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "connection"),
         ] {
-            let told = get_from(&Server::saying(said)).unwrap_err().to_string();
+            let told = get_from(&StubServer::saying(said)).unwrap_err().to_string();
             assert!(told.contains(error), "{said:?}: {told}");
         }
     }

@@ -1,13 +1,13 @@
-//! Whose agent it is that answers.
+//! Confirms which Node's agent has answered.
 
 use crate::harmless;
 use nodegate_readiness::status::Status;
 use std::fmt;
 
-/// The longest name or UID of a stranger that is repeated in a message.
+/// The longest foreign name or UID that a message repeats.
 const LONGEST: usize = 253;
 
-/// The Node that somebody means.
+/// The Node that the user means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// `metadata.name`
@@ -16,19 +16,19 @@ pub struct NodeIdentity {
     pub uid: Option<String>,
 }
 
-/// Why an answer is not taken for that of the Node's agent.
+/// The reason why an answer is not that of the Node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrongAgent {
-    /// The agent speaks for another Node.
+    /// The agent belongs to another Node.
     Stranger {
-        /// Who was meant.
+        /// The expected Node.
         meant: NodeIdentity,
-        /// Who answered.
+        /// The agent's Node.
         said: NodeIdentity,
     },
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
-    /// The agent is of a version that does not tell the UID of its Node.
+    /// The agent's version does not report the UID of its Node.
     TooOld {
         /// Its version.
         version: String,
@@ -36,7 +36,7 @@ pub enum WrongAgent {
 }
 
 impl NodeIdentity {
-    /// Makes sure that an answer comes from the agent of this Node.
+    /// Confirms that an answer comes from the agent of this Node.
     ///
     /// # Errors
     /// Fails if the answer names another Node, or does not name its UID although this one has a UID.
@@ -51,8 +51,8 @@ impl NodeIdentity {
         })
     }
 
-    /// Makes sure that an answer does not name another Node. An answer that names none passes: this is for an agent that the
-    /// API server has identified.
+    /// Confirms that an answer does not name another Node. An answer without a name passes: this is for an
+    /// agent that the API server has identified.
     ///
     /// # Errors
     /// Fails if the answer names another Node.
@@ -71,12 +71,12 @@ impl NodeIdentity {
 }
 
 impl WrongAgent {
-    /// Returns true if asking again may help.
+    /// Returns true if another query may help.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::NotYetKnown)
     }
 
-    /// Returns the same in few words, for a table.
+    /// Returns a short form for a table.
     pub fn short(&self) -> &'static str {
         match self {
             Self::Stranger { .. } => "another cluster's agent",
@@ -163,7 +163,7 @@ mod tests {
         assert!(WrongAgent::NotYetKnown.may_pass() && !too_old.may_pass());
         for status in [&old, &new] {
             assert_eq!(meant().not_contradicted(status), Ok(()));
-            // By name alone, that is enough.
+            // A name alone is enough.
             assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(status), Ok(()));
         }
     }

@@ -1,4 +1,4 @@
-//! The two clocks, as tests can set them. Nothing else here reads the time: `clippy.toml` refuses it.
+//! The two clocks, which tests can set. `clippy.toml` forbids reading the time anywhere else.
 //!
 //! The first goes on while the machine is suspended: what was proved before is as old as it is. Both follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and everything that
 //! looks at a clock has seen them pass. Without a runtime, and in a program that is not a test, they are the system's own,
@@ -18,26 +18,28 @@ thread_local! {
     static SIMULATED_SLEEP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Less is what passes between the reading of two clocks.
+/// A smaller difference is the time between two readings.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Now, by the clock that only goes forward, and that goes on while the machine is suspended. Timers do not: one that was to
-/// fire meanwhile fires as much later.
+/// Returns the time of a clock that only goes forward, and that includes suspension of the machine. Timers do
+/// not include it: a timer that was due during a suspension fires that much later.
 pub fn now() -> Instant {
     tokio::time::Instant::now().into_std() + slept() + SIMULATED_SLEEP.get()
 }
 
-/// For how long the machine was suspended since this was first asked: `CLOCK_MONOTONIC` stood still, `CLOCK_BOOTTIME` did not.
+/// Returns how long the machine was suspended since the first call: `CLOCK_MONOTONIC` stood still,
+/// `CLOCK_BOOTTIME` did not.
 fn slept() -> Duration {
     static FIRST: OnceLock<Duration> = OnceLock::new();
     static LONGEST: AtomicU64 = AtomicU64::new(0);
-    // In this order: whoever is held up between the two finds less, and never time that has not passed.
+    // In this order: a delay between the two readings shortens the result, and never adds time that has not
+    // passed.
     let boot = boottime();
     let apart = boot.saturating_sub(read(ClockId::Monotonic));
     let slept = apart.saturating_sub(*FIRST.get_or_init(|| apart));
     let slept = if slept < SHORTEST_SLEEP { Duration::ZERO } else { slept };
     let nanos = u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX);
-    // Mostly nothing has changed, and readers write nothing.
+    // The value rarely changes, and readers write nothing.
     let longest = LONGEST.load(Ordering::Relaxed);
     if nanos > longest {
         LONGEST.fetch_max(nanos, Ordering::Relaxed);
@@ -45,13 +47,13 @@ fn slept() -> Duration {
     Duration::from_nanos(longest.max(nanos))
 }
 
-/// Now, by the clock on the wall, which may be set at any time. Nothing is measured with it.
+/// Returns the wall-clock time, which may be set at any time. Durations never come from it.
 pub fn wall() -> SystemTime {
     SIMULATED.get().map_or_else(SystemTime::now, |(date, at)| date + now().saturating_duration_since(at))
 }
 
-/// The time since the machine was started, with all the time for which it was suspended. Nobody sets this clock, so its
-/// dates may be compared by two processes of one boot.
+/// Returns the time since boot, suspension included. No one can set this clock, so two processes of one boot
+/// can compare its times.
 pub fn boottime() -> Duration {
     read(ClockId::Boottime)
 }
@@ -63,7 +65,7 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-/// Suspends the machine for so long, for this thread alone: for tests.
+/// Simulates a suspension of this length, for this thread alone. For tests.
 pub fn suspend(time: Duration) {
     SIMULATED_SLEEP.set(SIMULATED_SLEEP.get() + time);
 }

@@ -1,4 +1,4 @@
-//! What a scrape of Prometheus gets, in the format that it asks for.
+//! Metrics in the format that a Prometheus scrape asks for.
 
 mod prometheus_text;
 
@@ -11,18 +11,18 @@ static PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0
 static OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// What metrics are written in.
+/// The format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus text 0.0.4, which everything can read.
+    /// Prometheus text 0.0.4, which every scraper reads.
     Prometheus,
     /// `OpenMetrics` 1.0.0.
     OpenMetrics,
 }
 
 impl Format {
-    /// The one to answer a request with. Prometheus names `OpenMetrics` in `Accept` only if it can read it; the order of
-    /// preference is ours to choose.
+    /// Returns the format for a request with these headers. Prometheus names `OpenMetrics` in `Accept` only
+    /// if it reads it, so the order of preference does not matter.
     pub fn accepted(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         if values.any(|value| value.split(',').any(is_open_metrics)) {
@@ -32,7 +32,7 @@ impl Format {
         }
     }
 
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub fn content_type(self) -> &'static HeaderValue {
         match self {
             Self::Prometheus => &PROMETHEUS,
@@ -40,7 +40,7 @@ impl Format {
         }
     }
 
-    /// The metrics of all registries, one after the other.
+    /// Encodes the metrics of all registries, one after the other.
     pub fn encode(self, registries: &[&Registry]) -> Result<String, fmt::Error> {
         let mut text = String::new();
         for registry in registries {
@@ -54,7 +54,7 @@ impl Format {
     }
 }
 
-/// Whether a media range of `Accept` means the version that we write, and is not ruled out with `q=0`.
+/// Returns true if a media range of `Accept` means the version that this crate writes, and has no `q=0`.
 fn is_open_metrics(range: &str) -> bool {
     let mut parts = range.split(';').map(str::trim);
     let fits = |parameter: &str| match parameter.split_once('=') {

@@ -1,14 +1,14 @@
-//! `OpenMetrics` to Prometheus text 0.0.4, which prometheus-client does not write.
+//! Converts `OpenMetrics` to Prometheus text 0.0.4, which prometheus-client does not write.
 
-/// Converts an exposition. The formats differ in the metadata: the older one names a counter with its `_total` and an
-/// info with its `_info`, calls the latter a gauge, and knows neither units nor an end mark. Exemplars, which it does
-/// not know either, are written by none of our metrics.
+/// Converts an exposition. The formats differ in the metadata: the older one names a counter with its
+/// `_total` and an info with its `_info`, calls the latter a gauge, and has neither units nor an end mark. It
+/// has no exemplars either, and no metric of nodegate has one.
 pub(crate) fn from_open_metrics(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = None;
     for line in open_metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Its name depends on the type, which comes next.
+            // The name depends on the type, which comes next.
             help = rest.split_once(' ').map(|(_, text)| text);
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {

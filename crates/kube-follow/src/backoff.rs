@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt.
+//! The wait before the next attempt.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Backoff {
         Self { window: FIRST }
     }
 
-    /// The next wait.
+    /// Returns the next wait.
     pub fn wait(&mut self) -> Duration {
         self.wait_by(fastrand::f64())
     }

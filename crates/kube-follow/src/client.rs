@@ -1,14 +1,15 @@
-//! Builds the Kubernetes client: whose credentials, which timeouts, and the layer that sees every byte.
+//! Builds the Kubernetes client: credentials, timeouts, and the layer that observes every byte.
 //!
-//! A client is built anew for each attempt, from the files as they are then: rotated tokens, CAs and client certificates
-//! need no watching of their own. A session keeps its client until it fails, which it does when the API server takes its
-//! certificate no longer; a token file is read for each request.
+//! Each attempt builds a new client from the files of that moment, so rotated tokens, CAs and client
+//! certificates need no watch. A session keeps its client until the session fails, which happens when the API
+//! server no longer accepts its certificate; a token file is read for each request.
 //!
-//! The watches of one client share a connection over HTTP/2 where the server speaks it (every API server does, over TLS).
+//! The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
+//! TLS.
 
 use crate::credentials::{CredentialError, Credentials};
 use crate::kubeconfig::ReadError;
-use crate::observe::{ObservedService, WatchObserver};
+use crate::observe::{ObservingService, WatchObserver};
 use crate::resolver::Resolver;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request};
@@ -88,8 +89,8 @@ async fn config<C: Credentials>() -> Result<Config, ClientError> {
     }
 }
 
-/// Whether the kubeconfig itself names a proxy. kube takes the one of `HTTPS_PROXY`, too, which many a host has set for
-/// what is outside of the cluster; the API server is asked directly.
+/// Returns true if the kubeconfig itself names a proxy. kube takes the one of `HTTPS_PROXY`, too, which many
+/// a host has set for what is outside of the cluster; the API server is asked directly.
 fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     let context =
         kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
@@ -100,7 +101,7 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// A client with credentials of this kind, of whose every request and byte `observer` is told.
+/// Returns a client with credentials of this kind, of whose every request and byte `observer` is told.
 pub async fn connect<C: Credentials>(observer: impl WatchObserver) -> Result<Client, ClientError>
 where
     ClientError: From<C::Error>,
@@ -117,7 +118,7 @@ where
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build::<_, Body>(https);
-    let observed = ObservedService::new(hyper, observer);
+    let observed = ObservingService::new(hyper, observer);
     let observed = observed.map_response(|response| response.map(BodyExt::boxed_unsync));
     let signed = C::sign(&config, BoxCloneService::new(observed))?;
     let service = ServiceBuilder::new()

@@ -1,4 +1,4 @@
-//! Which connection an answer came on, and how its server wants to be left alone.
+//! The connection that an answer came on, and the server's `Retry-After`.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Response, Version};
@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// The address at its other end.
+    /// Returns the address at its other end.
     pub fn server(&self) -> Option<SocketAddr> {
         self.server
     }

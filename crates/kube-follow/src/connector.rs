@@ -1,8 +1,8 @@
-//! What clients are made over: the network, or what a simulation puts in its place.
+//! The transport of clients: the network, or a simulation's substitute.
 
 use crate::client::{ClientError, connect};
 use crate::credentials::Credentials;
-use crate::observe::{BoxedService, ObservedService, WatchObserver};
+use crate::observe::{BoxedService, ObservingService, WatchObserver};
 use kube::Client;
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum Connector {
 }
 
 impl Connector {
-    /// A client, of whose every request and byte `observer` is told.
+    /// Returns a client, of whose every request and byte `observer` is told.
     pub async fn connect<C: Credentials>(&self, observer: impl WatchObserver) -> Result<Client, ClientError>
     where
         ClientError: From<C::Error>,
@@ -26,7 +26,7 @@ impl Connector {
         match self {
             Self::Network => connect::<C>(observer).await,
             Self::Simulated(open) => {
-                let observed = ObservedService::new(open(), observer);
+                let observed = ObservingService::new(open(), observer);
                 Ok(Client::new(observed, "default"))
             }
         }

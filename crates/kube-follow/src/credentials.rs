@@ -1,9 +1,10 @@
-//! Who the client is: with credentials of every kind that kubectl knows, or without its plugins.
+//! The client's credentials: all kinds that kubectl supports, or all but its plugins.
 //!
-//! kube can also run a credential plugin and pick what it says apart, which brings a `JSONPath` engine and regular expressions
-//! along: a tenth of the agent, whose image holds no program that could be run. So the agent takes a token, a token file
-//! or a client certificate, as a service account and a kubelet have them, and says what it does not take. The companion
-//! beside a load balancer is no such image, and uses kube's. A type and not a setting chooses, so that the linker sees it.
+//! kube can also run a credential plugin and read its output, which requires a `JSONPath` engine and regular
+//! expressions: a tenth of the agent, whose image has no program that could run. So the agent accepts a
+//! token, a token file or a client certificate, as service accounts and kubelets have them, and names what it
+//! does not accept. nodegate-haproxy is in no such image, and uses kube's implementation. A type parameter
+//! chooses, not a setting, so that the linker drops the rest.
 
 use crate::kubeconfig::{self, ReadError};
 use crate::observe::BoxedService;
@@ -28,7 +29,7 @@ const MAX_TOKEN: u64 = 64 * 1024;
 pub trait Credentials {
     /// Why they are of no use.
     type Error;
-    /// The kubeconfig that `KUBECONFIG` names, or the usual one.
+    /// Returns the kubeconfig that `KUBECONFIG` names, or the usual one.
     fn kubeconfig() -> Result<Kubeconfig, ReadError>;
     /// Whom the client trusts, and its certificate if it has one.
     fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error>;

@@ -1,9 +1,9 @@
-//! What the fuzz targets reach: the bytes of an API server on their way through kube's client and the layer that sees every
-//! byte.
+//! The entry points of the fuzz targets: an API server's bytes on their way through kube's client and the
+//! layer that observes every byte.
 
 use crate::connection::Connection;
 use crate::lines::LineScanner;
-use crate::observe::{Answer, ObservedService, WatchObserver};
+use crate::observe::{ObservingService, RequestOutcome, WatchObserver};
 use bytes::Bytes;
 use futures::stream;
 use http::request::Parts;
@@ -26,20 +26,20 @@ impl WatchObserver for Nobody {
     fn accepted(&self, (): (), _: Connection) {}
     fn heard(&self, (): ()) {}
     fn closed(&self, (): ()) {}
-    fn answered(&self, _: &Answer<()>) {}
+    fn answered(&self, _: &RequestOutcome<()>) {}
 }
 
-/// A client whose API server answers everything with these chunks.
+/// Returns a client whose API server answers everything with these chunks.
 pub fn client(chunks: Vec<Bytes>) -> Client {
     let answer = move |_: Request<Body>| {
         let frames = chunks.clone().into_iter().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
         let response = Response::new(StreamBody::new(stream::iter(frames)));
         async move { Ok::<_, BoxError>(response) }
     };
-    Client::new(ObservedService::new(tower::service_fn(answer), Nobody), "default")
+    Client::new(ObservingService::new(tower::service_fn(answer), Nobody), "default")
 }
 
-/// Whether every line in these chunks is whole and bounded.
+/// Returns true if every line in these chunks is whole and bounded.
 pub fn scan(chunks: &[&[u8]]) -> bool {
     let mut scanner = LineScanner::default();
     chunks.iter().all(|chunk| scanner.feed(chunk).is_ok())

@@ -1,8 +1,9 @@
 //! Reads the agent's kubeconfig.
 //!
-//! kube's own reader has the YAML parser compiled anew for each type of a kubeconfig, and asks the user database, which a static
-//! binary brings along with all that can be plugged into it, for the home: together a tenth of the agent. Here YAML is parsed
-//! into one type, JSON's, and what that says is taken as kubectl takes it: a number where text belongs is that text.
+//! kube's own reader instantiates the YAML parser for each type of a kubeconfig. For the home directory it
+//! queries the user database, which a static binary brings along with all its plugins. Together they are a
+//! tenth of the agent. This module parses YAML into one type, JSON's, and interprets it as kubectl does: a
+//! number in place of text is that text.
 
 use kube::config::{Kubeconfig, KubeconfigError};
 use serde_json::Value;
@@ -24,7 +25,7 @@ pub enum ReadError {
     Structure(#[from] serde_json::Error),
 }
 
-/// The files of `KUBECONFIG`, of which the first that says something counts, or `~/.kube/config`.
+/// Returns the files of `KUBECONFIG`, of which the first that says something counts, or `~/.kube/config`.
 pub(crate) fn read() -> Result<Kubeconfig, ReadError> {
     let named = env::var_os("KUBECONFIG").unwrap_or_default();
     let mut files: Vec<PathBuf> = env::split_paths(&named).filter(|file| file != Path::new("")).collect();

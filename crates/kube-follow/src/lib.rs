@@ -1,7 +1,7 @@
-//! Kubernetes' client as nodegate uses it, and what every follower of a list does with it: list, watch, begin anew.
+//! Kubernetes' client as nodegate uses it, and the cycle of every follower: list, watch, restart.
 //!
-//! Every fault is answered in the same way: drop everything, wait with jitter, start over with fresh credentials, a fresh
-//! connection and a fresh list. Who follows what, and what it means, is for the crates above.
+//! A follower handles every fault the same way: it drops the session, waits with jitter, then reconnects with
+//! reloaded credentials and relists. The crates above decide what to follow, and what the events mean.
 
 mod backoff;
 mod client;
@@ -26,8 +26,8 @@ pub use connection::{Connection, Ends, retry_after};
 pub use connector::Connector;
 pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
 pub use kubeconfig::ReadError;
-pub use observe::{Answer, BoxedService, WatchObserver};
-pub use reason::{Reason, detail};
-pub use session::{Ended, Session};
+pub use observe::{BoxedService, RequestOutcome, WatchObserver};
+pub use reason::{FailureReason, detail};
+pub use session::{Session, SessionEnd};
 pub use tls::TlsError;
 pub use watched_node::{WatchedNode, node_facts};

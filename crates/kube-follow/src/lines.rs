@@ -1,7 +1,7 @@
-//! Looks at the bytes of a response as they pass: are the lines of a watch whole, and is everything bounded?
+//! Checks the bytes of a response as they pass: every line of a watch must be whole, and within the bounds.
 //!
-//! kube drops a line that ends in the middle of an object without a word (it takes it for a stream that was cut), and
-//! goes on with the next: the change in that line would be lost. It also reads lines of any length.
+//! kube silently drops a line that ends in the middle of an object (as if the stream had been cut), and
+//! continues with the next one: the change in that line would be lost. It also reads lines of any length.
 
 use memchr::memchr3;
 

@@ -1,6 +1,6 @@
-//! The layer on kube's client that sees every request, every answer and every byte.
+//! The layer on kube's client that observes every request, every answer and every byte.
 //!
-//! kube's watcher hides bookmarks and reconnects: whether somebody is at the other end its events do not tell, but the bytes
+//! kube's watcher hides bookmarks and reconnects. Its events do not show whether the peer is alive; the bytes
 //! do.
 
 use crate::connection::{Connection, next_client, retry_after};
@@ -42,7 +42,7 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
     /// Tells the client's streams apart; `()` if it has one.
     type Stream: Copy + PartialEq + Send + Unpin + 'static;
 
-    /// The stream that a request lists or watches; `None` if it asks for one object.
+    /// Returns the stream that a request lists or watches; `None` if it asks for one object.
     fn stream(&self, request: &Parts) -> Option<Self::Stream>;
     /// The API server accepted a watch.
     fn accepted(&self, stream: Self::Stream, connection: Connection);
@@ -51,12 +51,12 @@ pub trait WatchObserver: Clone + Send + Unpin + 'static {
     /// The watch ended.
     fn closed(&self, stream: Self::Stream);
     /// A request was answered, or nobody waits for the answer any longer.
-    fn answered(&self, answer: &Answer<Self::Stream>);
+    fn answered(&self, answer: &RequestOutcome<Self::Stream>);
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
+pub struct RequestOutcome<T> {
     /// Whom it went to: the address of the connection, or if there is none yet the same as `named`.
     pub server: String,
     /// What the request calls its server: an address with its port, or the name that is looked up.
@@ -102,7 +102,7 @@ fn named(uri: &Uri) -> String {
 /// A request under way. One that nobody waits for any longer was not answered.
 struct Asked<O: WatchObserver> {
     observer: O,
-    answer: Answer<O::Stream>,
+    answer: RequestOutcome<O::Stream>,
 }
 
 impl<O: WatchObserver> Drop for Asked<O> {
@@ -116,7 +116,7 @@ impl<O: WatchObserver> Drop for Asked<O> {
 struct EndedEarly<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T: Copy + PartialEq> EndedEarly<T> {
-    /// Whether it did; asked once.
+    /// Returns true if it did; asked once.
     fn take(&self, stream: T) -> bool {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = streams.len();
@@ -132,7 +132,7 @@ impl<T: Copy + PartialEq> EndedEarly<T> {
 
 /// Tells an observer of all that passes.
 #[derive(Clone)]
-pub(crate) struct ObservedService<S, O: WatchObserver> {
+pub(crate) struct ObservingService<S, O: WatchObserver> {
     inner: S,
     observer: O,
     client: u64,
@@ -141,7 +141,7 @@ pub(crate) struct ObservedService<S, O: WatchObserver> {
     ended_early: EndedEarly<O::Stream>,
 }
 
-impl<S, O: WatchObserver> ObservedService<S, O> {
+impl<S, O: WatchObserver> ObservingService<S, O> {
     pub(crate) fn new(inner: S, observer: O) -> Self {
         let (client, server) = (next_client(), Arc::default());
         Self { inner, observer, client, server, ended_early: EndedEarly(Arc::default()) }
@@ -153,7 +153,7 @@ impl<S, O: WatchObserver> ObservedService<S, O> {
     }
 }
 
-impl<S, O, In, Out> Service<Request<In>> for ObservedService<S, O>
+impl<S, O, In, Out> Service<Request<In>> for ObservingService<S, O>
 where
     S: Service<Request<In>, Response = Response<Out>>,
     S::Future: Send + 'static,
@@ -181,7 +181,8 @@ where
         }
         let named = named(&parts.uri);
         let server = self.server(&named);
-        let answer = Answer { server, named, stream, verb, code: None, connection: None, retry_after: None };
+        let answer =
+            RequestOutcome { server, named, stream, verb, code: None, connection: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
         let opened = watched.map(|stream| Watched {
@@ -299,7 +300,7 @@ mod tests {
     use tower::ServiceExt;
 
     #[derive(Clone, Default)]
-    struct Books(Arc<Mutex<Vec<Answer<()>>>>);
+    struct Books(Arc<Mutex<Vec<RequestOutcome<()>>>>);
 
     impl WatchObserver for Books {
         type Stream = ();
@@ -309,7 +310,7 @@ mod tests {
         fn accepted(&self, (): (), _: Connection) {}
         fn heard(&self, (): ()) {}
         fn closed(&self, (): ()) {}
-        fn answered(&self, answer: &Answer<()>) {
+        fn answered(&self, answer: &RequestOutcome<()>) {
             self.0.lock().unwrap().push(answer.clone());
         }
     }
@@ -322,11 +323,11 @@ mod tests {
     async fn a_request_is_counted_once_however_it_ends() {
         let books = Books::default();
         let empty = |_: Request<()>| async { Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new())) };
-        let answers = ObservedService::new(tower::service_fn(empty), books.clone());
+        let answers = ObservingService::new(tower::service_fn(empty), books.clone());
         drop(answers.clone().oneshot(ask("/api/v1/nodes?limit=1")).await);
         drop(answers.oneshot(ask("/api/v1/nodes/n?x=watch=")).await);
         let never = |_: Request<()>| std::future::pending::<Result<Response<Empty<Bytes>>, BoxError>>();
-        let never = ObservedService::new(tower::service_fn(never), books.clone());
+        let never = ObservingService::new(tower::service_fn(never), books.clone());
         let given_up = never.oneshot(ask("/api/v1/nodes?watch=true"));
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let counted: Vec<_> =
@@ -345,13 +346,13 @@ mod tests {
             let books = Books::default();
             let refused =
                 |_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>(BoxError::from("refused")) };
-            let refused = ObservedService::new(tower::service_fn(refused), books.clone());
+            let refused = ObservingService::new(tower::service_fn(refused), books.clone());
             assert!(refused.oneshot(ask(uri)).await.is_err());
             let ends = Ends { server: server.parse().unwrap(), local: ([10, 0, 0, 2], 4000).into() };
             let answers = move |_: Request<()>| async move {
                 Ok::<_, BoxError>(Response::builder().extension(ends).body(Empty::<Bytes>::new()).unwrap())
             };
-            let answers = ObservedService::new(tower::service_fn(answers), books.clone());
+            let answers = ObservingService::new(tower::service_fn(answers), books.clone());
             assert!(answers.oneshot(ask(uri)).await.is_ok());
             let called: Vec<_> =
                 books.0.lock().unwrap().iter().map(|answer| (answer.server.clone(), answer.code)).collect();
@@ -367,7 +368,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
             };
-            let service = ObservedService::new(tower::service_fn(slow), Books::default());
+            let service = ObservingService::new(tower::service_fn(slow), Books::default());
             service.oneshot(ask("/api/v1/nodes?limit=500"))
         };
         assert!(after(3.1).await.is_ok());

@@ -1,4 +1,4 @@
-//! Why a session ended.
+//! Reasons why a session ended.
 
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 /// Why a session ended; the values of a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum FailureReason {
     /// No client could be built.
     NoClient,
     /// 400: the API server does not know what was asked for.
@@ -40,7 +40,7 @@ pub enum Reason {
     Relist,
 }
 
-impl Reason {
+impl FailureReason {
     /// As a metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Reason {
     }
 }
 
-/// The error with its causes, each said once.
+/// Returns the error with its causes, each said once.
 pub fn detail(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! What a type of ours needs to be listed and watched.
+//! The requirements on a type for listing and watching it.
 
 /// Ties a type with a field `metadata` to its place in the API: its scope, kind, group (empty for the core's), and plural.
 #[macro_export]

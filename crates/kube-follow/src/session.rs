@@ -1,6 +1,6 @@
-//! One session with a list: list, watch, until something goes wrong.
+//! One session of a list: list, watch, until a fault.
 
-use crate::reason::{Reason, detail};
+use crate::reason::{FailureReason, detail};
 use futures::TryStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
@@ -22,18 +22,18 @@ pub struct Session<K> {
 
 /// How a session ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct SessionEnd {
     /// Why.
-    pub reason: Reason,
+    pub reason: FailureReason,
     /// The same, for people.
     pub detail: String,
     /// How long it lived.
     pub lasted: Duration,
 }
 
-impl Ended {
-    /// A session that could not begin.
-    pub fn before_it_began(reason: Reason, detail: String) -> Self {
+impl SessionEnd {
+    /// Returns a session that could not begin.
+    pub fn before_it_began(reason: FailureReason, detail: String) -> Self {
         Self { reason, detail, lasted: Duration::ZERO }
     }
 }
@@ -45,11 +45,11 @@ where
     /// Lists and watches, and tells of each event, until something goes wrong or `stop` says why to end it.
     pub async fn run(
         self,
-        stop: impl Future<Output = (Reason, String)>,
+        stop: impl Future<Output = (FailureReason, String)>,
         mut told: impl FnMut(Event<K>),
-    ) -> Ended {
+    ) -> SessionEnd {
         let began = Instant::now();
-        let ended = |reason, detail| Ended { reason, detail, lasted: began.elapsed() };
+        let ended = |reason, detail| SessionEnd { reason, detail, lasted: began.elapsed() };
         let mut events = pin!(watcher(self.api, self.config));
         let mut stop = pin!(stop);
         let mut listed = false;
@@ -60,7 +60,7 @@ where
                 (reason, detail) = &mut stop => return ended(reason, detail),
                 event = events.try_next() => event,
                 () = tokio::time::sleep_until(began + self.list_within), if !listed => {
-                    return ended(Reason::Timeout, "the first list took too long".to_owned());
+                    return ended(FailureReason::Timeout, "the first list took too long".to_owned());
                 }
             };
             match event {
@@ -68,8 +68,10 @@ where
                     listed |= matches!(event, Event::InitDone);
                     told(event);
                 }
-                Ok(None) => return ended(Reason::Disconnected, "the stream of events ended".to_owned()),
-                Err(error) => return ended(Reason::of(&error), detail(&error)),
+                Ok(None) => {
+                    return ended(FailureReason::Disconnected, "the stream of events ended".to_owned());
+                }
+                Err(error) => return ended(FailureReason::of(&error), detail(&error)),
             }
         }
     }
@@ -79,7 +81,7 @@ where
 mod tests {
     use super::*;
     use crate::connection::Connection;
-    use crate::observe::{Answer, ObservedService, WatchObserver};
+    use crate::observe::{ObservingService, RequestOutcome, WatchObserver};
     use bytes::Bytes;
     use http::request::Parts;
     use http::{Request, Response};
@@ -102,7 +104,7 @@ mod tests {
         fn accepted(&self, (): (), _: Connection) {}
         fn heard(&self, (): ()) {}
         fn closed(&self, (): ()) {}
-        fn answered(&self, _: &Answer<()>) {}
+        fn answered(&self, _: &RequestOutcome<()>) {}
     }
 
     /// A session whose lists are answered like this, or never, and whose watches end at once.
@@ -115,7 +117,7 @@ mod tests {
             let body = Full::new(Bytes::from_static(body.as_bytes()));
             Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
         };
-        let client = Client::new(ObservedService::new(tower::service_fn(answer), Nobody), "default");
+        let client = Client::new(ObservingService::new(tower::service_fn(answer), Nobody), "default");
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }
@@ -128,10 +130,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_end_has_its_reason() {
         for (list, reason) in [
-            (None, Reason::Timeout),
-            (Some((400, BAD_REQUEST)), Reason::BadRequest),
-            (Some((200, r#"{"kind":"NodeList","#)), Reason::Malformed),
-            (Some((200, EMPTY)), Reason::ClosedEarly),
+            (None, FailureReason::Timeout),
+            (Some((400, BAD_REQUEST)), FailureReason::BadRequest),
+            (Some((200, r#"{"kind":"NodeList","#)), FailureReason::Malformed),
+            (Some((200, EMPTY)), FailureReason::ClosedEarly),
         ] {
             let ended = session(list).run(pending(), |_| {}).await;
             assert_eq!(ended.reason, reason, "{}", ended.detail);
@@ -145,11 +147,11 @@ mod tests {
             while !listed.get() {
                 tokio::task::yield_now().await;
             }
-            (Reason::Relist, "it is time".to_owned())
+            (FailureReason::Relist, "it is time".to_owned())
         };
         let told = |event| listed.set(matches!(event, Event::InitDone) || listed.get());
         let ended = session(Some((200, EMPTY))).run(relist, told).await;
-        assert_eq!((ended.reason, ended.detail.as_str()), (Reason::Relist, "it is time"));
+        assert_eq!((ended.reason, ended.detail.as_str()), (FailureReason::Relist, "it is time"));
         assert!(listed.get());
     }
 }

@@ -1,4 +1,4 @@
-//! TLS as the agent speaks it to the API server: whom it trusts, and its certificate.
+//! TLS between the agent and the API server: the trusted certificates, and the client's own.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ pub enum TlsError {
     Tls(#[from] rustls::Error),
 }
 
-/// The client's side of TLS. It is made anew for each client, so that rotated files need no watching.
+/// Returns the client's side of TLS. It is made anew for each client, so that rotated files need no watching.
 pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder();
     let builder = match &config.root_cert {
@@ -168,7 +168,7 @@ mod tests {
             config
         }
 
-        /// An API server that wants to see a certificate of this CA; what it has seen.
+        /// Returns an API server that wants to see a certificate of this CA; what it has seen.
         fn greets(&self, client: ClientConfig) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
             let mut roots = RootCertStore::empty();
             roots.add(self.der.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! A Node as the API has it, and what of it matters. Who follows Nodes reads them by the same words.
+//! A Node of the API, reduced to the fields that matter. All followers of Nodes read them through this type.
 
 use crate::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -71,7 +71,7 @@ pub fn node_facts(json: &[u8]) -> serde_json::Result<NodeFacts> {
 }
 
 impl WatchedNode {
-    /// The Node in the core's words.
+    /// Returns the Node in the core's words.
     pub fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -92,7 +92,7 @@ impl WatchedNode {
         self.addresses().filter(|(kind, _)| *kind == "InternalIP").map(|(_, address)| address)
     }
 
-    /// Its addresses and of which type each is; names are left out.
+    /// Returns its addresses and of which type each is; names are left out.
     pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         let addresses = self.status.iter().flat_map(|status| status.addresses.iter().flatten());
         addresses.filter_map(|address| Some((address.kind.as_str(), address.address.parse().ok()?)))

@@ -1,5 +1,6 @@
 //! Where it is shown: a terminal, or a file or pipe, which gets neither colours nor symbols nor lines that are written over.
 
+use crate::platform;
 use nodegate_agent_client::harmless;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
@@ -25,13 +26,13 @@ pub(crate) struct Console {
 
 impl Console {
     pub(crate) fn new() -> Self {
-        let terminal = stdout().is_terminal();
+        let terminal = stdout().is_terminal() && platform::takes_escape_codes();
         // <https://no-color.org>
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self { terminal, colourful: terminal && !unwanted, unfinished: Mutex::new(false) }
     }
 
-    /// Whether somebody looks at it, rather than reads it later.
+    /// Returns true if it is a terminal on which lines can be written over.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }

@@ -12,7 +12,7 @@ mod console;
 mod drain;
 mod error;
 mod fleet;
-mod limits;
+mod platform;
 mod uncordon;
 mod wait;
 
@@ -40,7 +40,7 @@ fn start() -> Result<ExitCode, ExitCode> {
     let (args, mut wrong) = read::<Args>(UNKNOWN)?;
     args.check(&mut wrong);
     wrong.ensure_none()?;
-    limits::raise();
+    platform::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(&Error::Start(error)))?;
     let code = runtime.block_on(done(args)).map(ExitCode::from).map_err(|error| failed(&error));

@@ -2,11 +2,11 @@
 
 use crate::agents::Agents;
 use crate::args::WaitArgs;
-use crate::cluster::Node;
+use crate::cluster::FleetNode;
 use crate::console::Console;
 use crate::error::Error;
 use futures::stream::{self, StreamExt};
-use nodegate_readiness::probers::{Demands, Ended, Goal, Waiting};
+use nodegate_readiness::probers::{Demands, Goal, WaitEnd, Waiting};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
 }
 
 /// The nodes of these names; it is an error if one is not there.
-pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<Node>, Error> {
+pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
     let nodes = agents.cluster().named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
         Some(absent) => Err(Error::NoSuchNode(absent.name.clone())),
@@ -60,16 +60,16 @@ pub(crate) async fn until_seen() {
 
 impl Wait<'_> {
     /// Waits for all of them at once; gives the exit code of the one that ended worst.
-    pub(crate) async fn for_all(&self, nodes: &[Node]) -> u8 {
+    pub(crate) async fn for_all(&self, nodes: &[FleetNode]) -> u8 {
         let waits = nodes
             .iter()
             .map(|node| async move { self.for_one(node, &Steps::begin(self.console, &node.name)).await });
-        let ends: Vec<Ended> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
-        ends.into_iter().map(Ended::exit_code).max().unwrap_or_default()
+        let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
+        ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
     }
 
     /// Waits for one, and tells of it as it happens.
-    pub(crate) async fn for_one(&self, node: &Node, steps: &Steps<'_>) -> Ended {
+    pub(crate) async fn for_one(&self, node: &FleetNode, steps: &Steps<'_>) -> WaitEnd {
         let began = Instant::now();
         let mut waiting = Waiting::new(self.goal, self.demands, self.timeout);
         loop {

@@ -1,4 +1,4 @@
-//! What a local check has to provide.
+//! The interface of a local check.
 
 use nodegate_readiness::{AddressFamilies, Outcome};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Finding and reaching something by host and port.
+//! Resolves a host name and connects to its port.
 
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 use nodegate_readiness::Reason;
@@ -19,7 +19,7 @@ pub struct HostPort {
 
 /// Opens connections to one host and port.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector {
+pub(crate) struct HostConnector {
     to: HostPort,
 }
 
@@ -71,7 +71,7 @@ impl FromStr for HostPort {
 
 // === impl Connector ===
 
-impl Connector {
+impl HostConnector {
     pub(crate) fn new(to: HostPort) -> Self {
         Self { to }
     }
@@ -92,8 +92,9 @@ impl Connector {
     }
 }
 
-/// The addresses of a host, at least one, as `/etc/resolv.conf` and `/etc/hosts` say; else why there is none. Not by the C
-/// library: a static binary has no resolver that works everywhere, and its lookup can't be cancelled.
+/// Returns the addresses of a host, at least one, as `/etc/resolv.conf` and `/etc/hosts` say; else why there
+/// is none. Not by the C library: a static binary has no resolver that works everywhere, and its lookup can't
+/// be cancelled.
 pub async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![ip]);

@@ -1,4 +1,5 @@
-//! The background life of one check: asleep until wanted, then a run at each interval until nobody asks any more.
+//! Runs one check in the background: it sleeps until a request names it, then runs at each interval until the
+//! requests end.
 
 use crate::check::Check;
 use crate::timing::{Timing, timeout_reason};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// That somebody wants the check to run.
+/// The demand for a check: when a request last named it.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
     asked: AtomicMoment,
@@ -25,13 +26,13 @@ impl Demand {
         self.wake();
     }
 
-    /// Lets the cycle look again whether it is idle.
+    /// Makes the cycle test again whether it is idle.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 }
 
-/// One check with all that it needs to run.
+/// One check with everything that it needs to run.
 pub(crate) struct Cycle {
     pub(crate) id: CheckId,
     pub(crate) name: String,
@@ -39,13 +40,13 @@ pub(crate) struct Cycle {
     pub(crate) check: Arc<dyn Check>,
     pub(crate) board: Arc<Board>,
     pub(crate) timeline: Timeline,
-    /// How long nobody must ask until the check stops; `None` if it never stops.
+    /// The time without requests after which the check stops; `None` if it never stops.
     pub(crate) idle: Option<Duration>,
     pub(crate) demand: Arc<Demand>,
     pub(crate) results: watch::Sender<()>,
 }
 
-/// What is remembered from run to run while the check is running.
+/// The state that is kept from run to run while the check runs.
 struct Memory {
     damper: Damper,
     shown: Option<Verdict>,
@@ -54,13 +55,14 @@ struct Memory {
 impl Cycle {
     pub(crate) async fn run(self) {
         loop {
-            // A wake-up alone means nothing: it may be left over from a request that was served before a stop.
+            // A wake-up alone proves no demand: it may be left over from a request that was served before a
+            // stop.
             while self.is_idle() {
                 self.demand.wake.notified().await;
             }
             self.run_until_idle().await;
             self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
-            tracing::debug!(check = self.name, "local check stopped: nobody asks for it");
+            tracing::debug!(check = self.name, "no request uses this local check; stopping it");
         }
     }
 
@@ -68,7 +70,7 @@ impl Cycle {
         let damper = Damper::new(self.timing.rise, self.timing.fall);
         let mut memory = Memory { damper, shown: None };
         self.run_once(&mut memory).await;
-        // Between a half and a whole interval, so that checks that began together at start-up don't stay together.
+        // Between a half and a whole interval, so that checks that started together do not stay in step.
         let phase = self.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
         let mut due = Instant::now() + phase;
         loop {
@@ -93,10 +95,10 @@ impl Cycle {
         self.results.send_replace(());
     }
 
-    /// A panic costs this run and no other.
+    /// Runs the check once, within its timeout. A panic costs only this run.
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
-        // The call itself is inside too: a check may panic before it gives its future.
+        // The call itself is inside, too: a check may panic before it returns its future.
         let node = self.board.published().state.node.address_families();
         let run = AssertUnwindSafe(async { self.check.run(node).await }).catch_unwind();
         match timeout(limit, run).await {
@@ -106,7 +108,7 @@ impl Cycle {
         }
     }
 
-    /// Only changes are logged; the reason of a check that keeps failing may count seconds.
+    /// Logs changes only: the reason of a check that keeps failing may count seconds.
     fn log(&self, outcome: &Outcome, memory: &mut Memory) {
         let verdict = outcome.verdict();
         if memory.shown.replace(verdict) == Some(verdict) {
@@ -137,8 +139,8 @@ impl Cycle {
     }
 }
 
-/// The first multiple of the interval after `now`. Those that a slow run covered are skipped altogether; tokio's own
-/// `Interval` would begin the next run at once, and a check that hangs would be in flight without a pause.
+/// Returns the first multiple of the interval after `now`, and skips those that a slow run covered. tokio's
+/// own `Interval` would start the next run at once, and a check that hangs would run without a pause.
 fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
     // Less than an interval, so it fits; and if it did not, the next run would just be later.

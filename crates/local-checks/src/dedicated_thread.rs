@@ -1,4 +1,4 @@
-//! Calls into the kernel that can't be cancelled, at most one at a time for each check.
+//! Runs calls into the kernel that can't be cancelled, at most one at a time for each check.
 
 use nodegate_readiness::Reason;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +44,11 @@ impl DedicatedThread {
     /// For the check of this name, by which the thread can be told in `ps -L`.
     pub fn new(check: &str) -> Self {
         Self { thread_name: check.to_owned(), busy_since: Arc::default() }
+    }
+
+    /// Returns true while an earlier call is under way.
+    pub fn is_busy(&self) -> bool {
+        self.busy_since.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Runs `call` on a thread of its own and awaits it. Dropping this future doesn't end the call; it makes it

@@ -1,4 +1,4 @@
-//! What a check of the registry is before it is made.
+//! A check's entry in the registry, before the check is built.
 
 use crate::check::Check;
 use crate::host_root::HostRoot;
@@ -30,7 +30,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The URL that is set, or the usual one.
+    /// Returns the URL that is set, or the usual one.
     pub(crate) fn url(&self, usual: impl FnOnce() -> HttpUrl) -> HttpUrl {
         self.options.get(HttpUrl::OPTION.name()).unwrap_or_else(usual)
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets reach: the readers of bytes that others wrote, as the checks call them.
+//! The entry points of the fuzz targets: the parsers of untrusted bytes, called as the checks call them.
 
 pub use crate::checks::container_runtime::fuzzing as container_runtime;
 pub use crate::checks::kube_proxy::fuzzing as kube_proxy;
@@ -34,7 +34,7 @@ impl From<Mount<'_>> for Line {
     }
 }
 
-/// The mounts of a table, and the one that holds `path`.
+/// Returns the mounts of a table, and the one that holds `path`.
 pub fn mounts(table: &[u8], path: &Path) -> (Vec<Line>, Option<Line>) {
     let table = MountTable::of(table);
     (table.mounts().map(Line::from).collect(), table.holder(path).map(Line::from))

@@ -1,4 +1,4 @@
-//! Where the host's files are.
+//! The directory of the host's files.
 
 use nodegate_readiness::Reason;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
@@ -45,7 +45,7 @@ impl HostRoot {
         Reason::new("HostNotMounted").detail(format_args!("the host's / is not at --host-root={self}"))
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
@@ -77,7 +77,7 @@ impl HostRoot {
         Err(Errno::AGAIN.into())
     }
 
-    /// The path of a located file on the host, without links.
+    /// Returns the path of a located file on the host, without links.
     pub fn real_path(&self, file: &OwnedFd) -> io::Result<PathBuf> {
         let link = readlinkat(CWD, by_descriptor(file), Vec::new())?;
         let path = Path::new(OsStr::from_bytes(link.as_bytes()));
@@ -86,7 +86,7 @@ impl HostRoot {
     }
 }
 
-/// A path that leads to an open file, whatever has become of its name.
+/// Returns a path that leads to an open file, whatever has become of its name.
 pub(crate) fn by_descriptor(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

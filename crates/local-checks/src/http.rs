@@ -1,6 +1,6 @@
-//! One plain-HTTP GET to something on this node, as several checks need it.
+//! One plain-HTTP GET to an address on this node, for several checks.
 
-use crate::connect::{ConnectError, Connector, HostPort};
+use crate::connect::{ConnectError, HostConnector, HostPort};
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -29,12 +29,12 @@ const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Debug)]
 pub struct HttpGet {
     url: HttpUrl,
-    connector: Connector,
+    connector: HostConnector,
 }
 
 /// An answer with its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct HttpReply {
     /// The status.
     pub status: StatusCode,
     /// The first 64 KiB of the body.
@@ -71,7 +71,7 @@ impl From<HttpError> for Reason {
     }
 }
 
-/// The reason of an answer with a status that is none of those wanted.
+/// Returns the reason of an answer with a status that is none of those wanted.
 pub(crate) fn status_reason(status: StatusCode) -> Reason {
     Reason::new("HTTP").status(status.as_u16())
 }
@@ -82,7 +82,7 @@ impl HttpGet {
     /// Will ask `url`.
     pub fn new(url: HttpUrl) -> Self {
         let to = HostPort { host: url.host().to_owned(), port: url.port() };
-        Self { connector: Connector::new(to), url }
+        Self { connector: HostConnector::new(to), url }
     }
 
     /// Asks for the status alone. The body is not read, so one that is slow or endless does no harm.
@@ -91,11 +91,11 @@ impl HttpGet {
     }
 
     /// Asks for status and body. A longer body than is read is cut, not refused.
-    pub async fn reply(&self) -> Result<Reply, HttpError> {
+    pub async fn reply(&self) -> Result<HttpReply, HttpError> {
         self.get(MAX_BODY).await
     }
 
-    async fn get(&self, body: usize) -> Result<Reply, HttpError> {
+    async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
         self.over(self.connector.connect().await?, body).await
     }
 
@@ -104,7 +104,7 @@ impl HttpGet {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
         body: usize,
-    ) -> Result<Reply, HttpError> {
+    ) -> Result<HttpReply, HttpError> {
         let (mut sender, connection) = http1::Builder::new()
             .max_header_size(MAX_HEAD)
             .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
@@ -136,7 +136,7 @@ impl HttpGet {
     }
 }
 
-async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpError> {
+async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, HttpError> {
     let (head, mut body) = response.into_parts();
     let mut read = Vec::new();
     while read.len() < limit {
@@ -147,7 +147,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<Reply, HttpE
         }
     }
     debug_assert!(read.len() <= limit);
-    Ok(Reply { status: head.status, body: read.into() })
+    Ok(HttpReply { status: head.status, body: read.into() })
 }
 
 // === impl HttpError ===

@@ -1,12 +1,13 @@
-//! The local checks of nodegate: background runs on timers whose results go to the [`Board`].
+//! The local checks of nodegate: background runs on timers that write their results to the [`Board`].
 //!
-//! From the outside: parse the operator's words into [`CheckSettings`], make [`LocalChecks`] of them, put
-//! [`LocalChecks::for_catalog`] into the catalog, and start a [`Runner`] on the background runtime. It starts a check when
-//! a request first names it.
+//! To use them: parse the operator's text into [`CheckSettings`], make [`LocalChecks`] of them, put
+//! [`LocalChecks::for_catalog`] into the catalog, and start a [`Runner`] on the background runtime. It starts
+//! a check when a request first names it.
 //!
-//! From the inside: a new check is one file in `checks` with a [`Check`] and its [`Definition`], and one line in the
-//! [`registry`]. What a check must not worry about is done once, for all of them: interval, timeout, rise and fall, panics,
-//! logging ([`Runner`]); calls into the kernel that can't be cancelled ([`DedicatedThread`]); plain HTTP ([`http`]).
+//! To add one: write a file in `checks` with a [`Check`] and its [`Definition`], and a line in the
+//! [`registry`]. All checks share the code for interval, timeout, rise and fall, panics, logging
+//! ([`Runner`]); for calls into the kernel that can't be cancelled ([`DedicatedThread`]); and for plain HTTP
+//! ([`http`]).
 //!
 //! [`Board`]: nodegate_readiness::Board
 

@@ -1,4 +1,4 @@
-//! The local checks of this program, made but not yet running.
+//! The configured local checks, before they run.
 
 use crate::check::Check;
 use crate::definition::{Context, Definition};
@@ -25,7 +25,8 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// The checks of the [`registry`] as set by the operator, on the host whose files are below `host`.
+    /// Returns the checks of the [`registry`] as set by the operator, on the host whose files are below
+    /// `host`.
     pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
         let make = |checks: Self, definition: &Definition| {
             let timing = settings.timing(definition.name);

@@ -1,7 +1,8 @@
 //! The host's mount table.
 //!
-//! The `procfs` crate has a parser for it, which gives up on the whole table for one mount point that is not UTF-8,
-//! leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of mounts.
+//! The `procfs` crate has a parser for it, which fails for the whole table if one mount point is not UTF-8,
+//! leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of
+//! mounts.
 
 use crate::host_root::HostRoot;
 use std::borrow::Cow;
@@ -73,8 +74,8 @@ impl MountTable {
         Ok(Self { text, root: root.to_owned() })
     }
 
-    /// Whether the host's filesystems are where they should be, and not those of a container alone. Nothing would look
-    /// wrong there: a container's own root may be a disk that is healthy and has room.
+    /// Returns true if the host's filesystems are where they should be, and not those of a container alone.
+    /// Nothing would look wrong there: a container's own root may be a disk that is healthy and has room.
     pub(crate) fn is_of_host(&self, host: &HostRoot) -> bool {
         if host.as_path() != Path::new("/") {
             return self.mounts().next().is_some();
@@ -91,14 +92,14 @@ impl MountTable {
         root(self) == root(other)
     }
 
-    /// All mounts below the host's root, in the order in which they cover each other. A line that makes no sense is
-    /// left out.
+    /// Returns all mounts below the host's root, in the order in which they cover each other. A line that
+    /// makes no sense is left out.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
         let lines = self.text.split(|byte| *byte == b'\n');
         lines.filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
     }
 
-    /// The mount that a path without links is on.
+    /// Returns the mount that a path without links is on.
     pub(crate) fn holder(&self, path: &Path) -> Option<Mount<'_>> {
         let holds = self.mounts().filter(|mount| path.starts_with(&mount.point));
         // The last one of the longest: a later mount at the same point covers the earlier one.

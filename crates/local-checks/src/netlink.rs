@@ -1,8 +1,9 @@
-//! What the kernel knows of links and neighbours, over rtnetlink, and of connections, over `sock_diag`. Reading needs no
-//! privilege.
+//! Reads links and neighbours from the kernel over rtnetlink, and connections over `sock_diag`. Reading needs
+//! no privilege.
 //!
-//! Three requests of fixed form and one field of each answer at most are all that is needed, so this writes and reads the
-//! bytes by itself (rtnetlink(7), `sock_diag(7)`, `linux/neighbour.h`, `linux/if_link.h`, `linux/inet_diag.h`).
+//! The checks need three requests of fixed form and at most one field of each answer, so this module reads
+//! and writes the bytes itself (rtnetlink(7), `sock_diag(7)`, `linux/neighbour.h`, `linux/if_link.h`,
+//! `linux/inet_diag.h`).
 
 use rustix::fd::OwnedFd;
 use rustix::net::netdevice::name_to_index;
@@ -81,7 +82,7 @@ impl Netlink {
         Ok(count)
     }
 
-    /// The number of an interface.
+    /// Returns the number of an interface.
     pub(crate) fn index(&self, interface: &str) -> io::Result<u32> {
         Ok(name_to_index(&self.0, interface)?)
     }
@@ -169,7 +170,7 @@ fn is_known(state: u16) -> bool {
     state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT | NUD_STALE | NUD_DELAY | NUD_PROBE) != 0
 }
 
-/// The value of the first attribute of this kind.
+/// Returns the value of the first attribute of this kind.
 pub(crate) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
         let length = usize::from(length);

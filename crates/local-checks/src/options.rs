@@ -1,4 +1,4 @@
-//! What can be set on one check besides its timing.
+//! The settings of one check besides its timing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub struct Options(Vec<(&'static str, String)>);
 // === impl OptionKey ===
 
 impl OptionKey {
-    /// A setting with values of type `T`, whose parse error says what it takes.
+    /// Returns a setting with values of type `T`, whose parse error says what it takes.
     pub const fn new<T>(name: &'static str) -> Self
     where
         T: FromStr,
@@ -62,13 +62,13 @@ impl Options {
         Ok(before)
     }
 
-    /// The value of a key as the type that its [`OptionKey`] was made for; `None` if it is not set.
+    /// Returns the value of a key as the type that its [`OptionKey`] was made for; `None` if it is not set.
     pub fn get<T: FromStr>(&self, key: &str) -> Option<T> {
         // It parsed when it was set.
         self.text(key).and_then(|text| text.parse().ok())
     }
 
-    /// The value of a key as it was written.
+    /// Returns the value of a key as it was written.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, text)| text.as_str())
     }

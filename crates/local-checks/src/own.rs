@@ -2,7 +2,7 @@
 
 use crate::check::Check;
 use crate::checks::{http, tcp};
-use crate::connect::{Connector, HostPort};
+use crate::connect::{HostConnector, HostPort};
 use crate::http::HttpGet;
 use crate::url::HttpUrl;
 use std::str::FromStr;
@@ -82,7 +82,7 @@ impl OwnChecks {
         Ok(())
     }
 
-    /// Their names, with their kinds.
+    /// Returns their names, with their kinds.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|check| check.name.as_str())
     }
@@ -97,7 +97,7 @@ impl OwnCheck {
     fn make(&self) -> Arc<dyn Check> {
         match self.target.clone() {
             Target::Http(url) => Arc::new(http::Http(HttpGet::new(url))),
-            Target::Tcp(to) => Arc::new(tcp::Tcp(Connector::new(to))),
+            Target::Tcp(to) => Arc::new(tcp::Tcp(HostConnector::new(to))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Paths as an operator sets them.
+//! Paths in an operator's settings.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The checks that exist: one visible list.
+//! The list of all checks.
 
 use crate::checks::{
     container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
@@ -16,7 +16,7 @@ static KNOWN: &[Definition] = &[
     network::DEFINITION,
 ];
 
-/// The checks that exist.
+/// Returns the checks that exist.
 pub fn known() -> &'static [Definition] {
     KNOWN
 }

@@ -1,4 +1,4 @@
-//! The local checks as they run.
+//! Runs the local checks.
 
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
@@ -135,6 +135,6 @@ impl Drop for Runner {
 async fn tell_of_ended(mut tasks: JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         let error = ended.err().map(tracing::field::display);
-        tracing::error!(error, "the task of a local check has ended; restart the agent, and report it");
+        tracing::error!(error, "the task of a local check has ended; restart the agent and report this");
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of clients to ports of this host, counted in the background.
+//! Counts, in the background, the connections of clients to ports of this host.
 
 use crate::netlink::Netlink;
 use std::io;
@@ -41,7 +41,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// The ports that are looked at.
+    /// Returns the ports that are looked at.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }

@@ -1,4 +1,4 @@
-//! What an operator sets on single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
+//! An operator's settings of single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
 
 use crate::options::{OptionKey, Options};
 use crate::own::OwnChecks;
@@ -143,7 +143,7 @@ impl CheckSettings {
         self.0.iter().find(|check| check.name == name)
     }
 
-    /// The timing of the check of this name.
+    /// Returns the timing of the check of this name.
     pub fn timing(&self, name: &str) -> Timing {
         let defaults = Timing::default();
         let Some(set) = self.find(name) else { return defaults };

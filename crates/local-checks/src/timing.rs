@@ -1,4 +1,4 @@
-//! How often a check runs, how long a run may take, and how many runs in a row it takes to change its mind.
+//! The interval of a check, the timeout of a run, and the number of runs in a row that change its result.
 
 use nodegate_readiness::Reason;
 use std::num::NonZeroU32;
@@ -34,7 +34,7 @@ pub struct Timing {
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 impl Timing {
-    /// A check that is believed at once in both directions.
+    /// Returns a check that is believed at once in both directions.
     ///
     /// Rise and fall are 1 because load balancers count for themselves (HAProxy's own default is fall 3, rise 2):
     /// counting on both sides would multiply, and a dead node would stay in the pool for minutes.
@@ -55,7 +55,7 @@ impl Default for Timing {
     }
 }
 
-/// The reason of what took longer than this.
+/// Returns the reason of what took longer than this.
 pub(crate) fn timeout_reason(limit: Duration) -> Reason {
     Reason::new("Timeout").counting("after", humantime::format_duration(limit))
 }

@@ -1,4 +1,4 @@
-//! The URL of something on this node that answers plain HTTP.
+//! A plain-HTTP URL on this node.
 
 use crate::options::OptionKey;
 use http::Uri;
@@ -46,12 +46,12 @@ impl HttpUrl {
         }
     }
 
-    /// The host: a name or an address, IPv6 without brackets.
+    /// Returns the host: a name or an address, IPv6 without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port, 80 if the URL names none.
+    /// Returns the port, 80 if the URL names none.
     pub fn port(&self) -> u16 {
         self.port
     }

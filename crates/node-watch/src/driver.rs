@@ -1,7 +1,7 @@
-//! The thin driver of [`Freshness`]: brings it the time and what has happened, and does what it says.
+//! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
 use crate::NodeWatch;
-use crate::freshness::{ASK_TIMEOUT, Action, Finding, Freshness, Input, NodeState, Refusal, Why};
+use crate::freshness::{ASK_TIMEOUT, Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, Why};
 use crate::stream::{AsQuestion, Stream};
 use bytes::Bytes;
 use futures::future::{Fuse, FusedFuture, FutureExt};
@@ -11,11 +11,12 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::api::{GetParams, ListParams, Request};
 use kube::core::{ObjectList, PartialObjectMeta};
-use nodegate_kube_follow::{Answer, Connection, StaticCredentials, WatchObserver, WatchedNode, retry_after};
+use nodegate_kube_follow::{
+    Connection, RequestOutcome, StaticCredentials, WatchObserver, WatchedNode, retry_after,
+};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,31 +31,38 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// Between the state machine and the world.
 pub(crate) struct Driver {
     watch: NodeWatch,
-    machine: Mutex<Freshness>,
-    followers: Vec<FollowerLine>,
+    state: Mutex<State>,
     /// Tells the loop to look at the clock or at the next question.
     wake: Notify,
+    /// Tells each follower to drop its stream.
+    replace: Vec<Notify>,
+}
+
+/// All that changes.
+struct State {
+    machine: FreshnessMonitor,
+    followers: Vec<FollowerLine>,
     /// The question that is to be asked next.
-    next_question: Mutex<Option<NextQuestion>>,
+    next_question: Option<NextQuestion>,
     /// The client on which the last question was answered, if it was a new one.
-    answered_on: Mutex<Option<Client>>,
+    answered_on: Option<Client>,
     /// Where the Node's watch is to begin anew.
-    moves_to: Mutex<Option<Client>>,
-    /// Who was asked the last question, and whether those before it were in vain.
-    asked: Mutex<String>,
-    failing: AtomicBool,
+    moves_to: Option<Client>,
+    /// The server of the last question.
+    asked: String,
+    /// Whether the last question was not answered.
+    failing: bool,
     /// Whether we may list Nodes and not get one.
-    may_not_get: AtomicBool,
+    may_not_get: bool,
 }
 
 /// What a follower is told.
 #[derive(Default)]
 struct FollowerLine {
-    replace: Notify,
-    why: Mutex<Option<Why>>,
-    retry_after: Mutex<Option<Duration>>,
-    /// Whom its last request went to.
-    server: Mutex<String>,
+    why: Option<Why>,
+    retry_after: Option<Duration>,
+    /// The server of its last request.
+    server: String,
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +72,7 @@ struct NextQuestion {
 }
 
 /// What became of a question.
-type Asked = Result<(Client, NodeState, Connection), Failure>;
+type Asked = Result<(Client, NodeVersion, Connection), Failure>;
 
 /// Why it has no answer that would help.
 #[derive(Debug, thiserror::Error)]
@@ -81,19 +89,24 @@ impl Driver {
         let services = watch.board.catalog().services().count();
         let rng = fastrand::Rng::with_seed(fastrand::u64(..));
         let transitions = watch.metrics.transitions();
-        let machine = Freshness::new(watch.stale_after, services, rng, transitions);
-        Self {
-            machine: Mutex::new(machine),
+        let machine = FreshnessMonitor::new(watch.stale_after, services, rng, transitions);
+        let state = State {
+            machine,
             followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
-            wake: Notify::new(),
-            next_question: Mutex::default(),
-            answered_on: Mutex::default(),
-            moves_to: Mutex::default(),
-            asked: Mutex::default(),
-            failing: AtomicBool::new(false),
-            may_not_get: AtomicBool::new(false),
-            watch,
-        }
+            next_question: None,
+            answered_on: None,
+            moves_to: None,
+            asked: String::new(),
+            failing: false,
+            may_not_get: false,
+        };
+        let replace = (0..services + 2).map(|_| Notify::new()).collect();
+        Self { watch, state: Mutex::new(state), wake: Notify::new(), replace }
+    }
+
+    /// What is locked is replaced whole, so a panic elsewhere leaves nothing half done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -102,74 +115,83 @@ impl Driver {
 
     /// Tells the machine, and does what it says.
     pub(crate) fn step(&self, input: Input) {
-        let mut machine = lock(&self.machine);
-        let before = machine.wake_at();
-        let actions = machine.step(input, self.now());
-        let next = machine.wake_at();
-        drop(machine);
+        let mut state = self.state();
+        let before = state.machine.wake_at();
+        let actions = state.machine.step(input, self.now());
+        let next = state.machine.wake_at();
+        let mut unused = None;
         for action in actions {
-            self.act(action);
+            unused = self.act(action, &mut state).or(unused);
         }
+        // A client may close connections when it is dropped, and say so here.
+        drop(state);
+        drop(unused);
         // The loop sleeps until what was next before, or for ever.
         if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.wake.notify_one();
         }
     }
 
-    fn act(&self, action: Action) {
+    /// Does what the machine says; returns a client that nobody needs any longer.
+    fn act(&self, action: Action, state: &mut State) -> Option<Client> {
         match action {
             Action::Prove(at) => self.watch.board.prove(at),
             Action::ProveNode(at) => {
                 self.watch.board.prove(at);
                 self.watch.metrics.node_proved(at);
             }
-            Action::ProveService(index, at) => self.watch.board.prove_service(index, at),
+            Action::FollowService(index) => {
+                self.watch.board.follow_service(index, self.now(), nodegate_clock::wall());
+            }
+            Action::LoseService(index, at) => {
+                self.watch.board.lose_service(index, at, self.now(), nodegate_clock::wall());
+            }
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed(at),
             Action::Ask { question: number, on_a_new_connection } => {
-                *lock(&self.next_question) = Some(NextQuestion { number, on_a_new_connection });
+                state.next_question = Some(NextQuestion { number, on_a_new_connection });
                 self.wake.notify_one();
             }
             Action::Found(Finding::Rewound, node) => tracing::warn!(
                 newest = node.version(),
-                "the API server's history is not the one that the watch told: beginning anew"
+                "the API server's history does not match the watch; relisting"
             ),
             Action::Found(_, node) => tracing::info!(
                 newest = node.version(),
-                "the API server knows of a change that the watch did not tell: replacing it"
+                "the watch missed a change that the API server has; replacing the watch"
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(
-                    server = lock(&self.asked).as_str(),
-                    "the API server was asked in vain, and answers on a new connection: moving there"
+                    server = state.asked,
+                    "the API server answered only on a new connection; moving the watches to it"
                 );
-                let client = lock(&self.answered_on).take();
-                *lock(&self.moves_to) = client;
+                let answered_on = state.answered_on.take();
+                return std::mem::replace(&mut state.moves_to, answered_on);
             }
-            Action::DropTheAnswer => drop(lock(&self.answered_on).take()),
+            Action::DropTheAnswer => return state.answered_on.take(),
             Action::Replace(stream, why) => {
-                if let Some(line) = self.line(stream) {
-                    *lock(&line.why) = Some(why);
-                    line.replace.notify_one();
+                if let Some(line) = state.line(stream) {
+                    line.why = Some(why);
+                }
+                if let Some(replace) = self.replace.get(stream.index()) {
+                    replace.notify_one();
                 }
             }
         }
+        None
     }
 
     /// A request was answered, or not at all.
-    pub(crate) fn answered(&self, answer: &Answer<Stream>) {
+    pub(crate) fn answered(&self, answer: &RequestOutcome<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
         let up = answer.code.is_some_and(|code| code < 500);
         self.watch.metrics.server(&answer.server, &answer.named, up);
         let Some(stream) = answer.stream else {
-            lock(&self.asked).clone_from(&answer.server);
+            self.state().asked.clone_from(&answer.server);
             return;
         };
-        if let Some(line) = self.line(stream) {
-            *lock(&line.retry_after) = answer.retry_after;
-            lock(&line.server).clone_from(&answer.server);
-        }
-        if let (Some(connection), "list") = (answer.connection, answer.verb) {
-            self.step(Input::ListAnswered(stream, connection));
+        if let Some(line) = self.state().line(stream) {
+            line.retry_after = answer.retry_after;
+            line.server.clone_from(&answer.server);
         }
     }
 
@@ -178,40 +200,32 @@ impl Driver {
     /// A follower begins anew.
     pub(crate) fn begin(&self, stream: Stream) {
         // What was meant for the last watch.
-        if let Some(line) = self.line(stream) {
-            let _ = line.replace.notified().now_or_never();
+        if let Some(replace) = self.replace.get(stream.index()) {
+            let _ = replace.notified().now_or_never();
         }
         self.step(Input::Began(stream));
     }
 
     /// Waits until the stream is to be dropped, whatever it says itself.
     pub(crate) async fn replaced(&self, stream: Stream) -> Why {
-        let Some(line) = self.line(stream) else { return std::future::pending().await };
-        line.replace.notified().await;
-        lock(&line.why).take().unwrap_or(Why::Deaf)
+        let Some(replace) = self.replace.get(stream.index()) else { return std::future::pending().await };
+        replace.notified().await;
+        self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(Why::Deaf)
     }
 
     /// For how long the last answer wanted no more requests.
     pub(crate) fn retry_after(&self, stream: Stream) -> Option<Duration> {
-        lock(&self.line(stream)?.retry_after).take()
+        self.state().line(stream)?.retry_after.take()
     }
 
-    /// Whom the last request of this stream went to.
+    /// Returns the API server that received this stream's last request, or `None` before the first one.
     pub(crate) fn server(&self, stream: Stream) -> Option<String> {
-        self.line(stream).map(|line| lock(&line.server).clone()).filter(|server| !server.is_empty())
+        self.state().line(stream).map(|line| line.server.clone()).filter(|server| !server.is_empty())
     }
 
     /// The client on whose connection the Node's watch is to begin anew.
     pub(crate) fn take_move(&self) -> Option<Client> {
-        lock(&self.moves_to).take()
-    }
-
-    fn line(&self, stream: Stream) -> Option<&FollowerLine> {
-        self.followers.get(match stream {
-            Stream::Node => 0,
-            Stream::Lease => 1,
-            Stream::Service(index) => index + 2,
-        })
+        self.state().moves_to.take()
     }
 
     // === The question ===
@@ -239,22 +253,19 @@ impl Driver {
 
     /// One metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut off from etcd can't
     /// answer it, though it answers much else.
-    async fn question(&self, client: &Client) -> Result<(NodeState, Connection), Failure> {
-        let may_not_get = self.may_not_get.load(Ordering::Relaxed);
+    async fn question(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
+        let may_not_get = self.state().may_not_get;
         let asked = self.ask_for(client, may_not_get).await;
         let Err(Failure { forbidden: true, error, .. }) = &asked else { return asked };
-        if self.may_not_get.swap(true, Ordering::Relaxed) {
+        if std::mem::replace(&mut self.state().may_not_get, true) {
             return asked;
         }
-        tracing::warn!(
-            error,
-            "not allowed to get the Node; listing it instead when the cache is to be verified"
-        );
+        tracing::warn!(error, "not allowed to get the Node; listing it instead for consistency checks");
         self.ask_for(client, true).await
     }
 
     /// The same as a list of one, which is a quorum read, too: for a role without the verb `get`.
-    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeState, Connection), Failure> {
+    async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeVersion, Connection), Failure> {
         let request = Request::new(<WatchedNode as kube::Resource>::url_path(&(), None));
         let name = &self.watch.node_name;
         let request = if as_list {
@@ -271,7 +282,7 @@ impl Driver {
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
         let body = body.map_err(|error| Failure::unheard(error.to_string()))?.to_bytes();
         match status {
-            StatusCode::NOT_FOUND => Ok((NodeState::Absent, connection)),
+            StatusCode::NOT_FOUND => Ok((NodeVersion::Absent, connection)),
             status if status.is_success() && as_list => Ok((read_list(&body)?, connection)),
             status if status.is_success() => Ok((read(&body)?, connection)),
             status => Err(Failure::refused(status, retry_after)),
@@ -282,16 +293,30 @@ impl Driver {
         let question = next.number;
         match asked {
             Ok((client, node, connection)) => {
-                self.failing.store(false, Ordering::Relaxed);
-                *lock(&self.answered_on) = next.on_a_new_connection.then_some(client);
+                let mut state = self.state();
+                state.failing = false;
+                let unused =
+                    std::mem::replace(&mut state.answered_on, next.on_a_new_connection.then_some(client));
+                drop(state);
+                drop(unused);
                 self.step(Input::Answered { question, node, connection });
             }
             Err(failure) => {
-                let server = lock(&self.asked).clone();
-                if self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::debug!(server, error = %failure, "the API server still does not answer whether the cache is current");
+                let mut state = self.state();
+                let (server, failing) = (state.asked.clone(), std::mem::replace(&mut state.failing, true));
+                drop(state);
+                if failing {
+                    tracing::debug!(
+                        server,
+                        error = %failure,
+                        "the API server still does not answer the consistency check"
+                    );
                 } else {
-                    tracing::info!(server, error = %failure, "the API server does not answer whether the cache is current");
+                    tracing::info!(
+                        server,
+                        error = %failure,
+                        "the API server does not answer the consistency check; retrying"
+                    );
                 }
                 self.step(Input::Unanswered { question, refusal: failure.refusal });
             }
@@ -299,18 +324,24 @@ impl Driver {
     }
 }
 
+impl State {
+    fn line(&mut self, stream: Stream) -> Option<&mut FollowerLine> {
+        self.followers.get_mut(stream.index())
+    }
+}
+
 /// A 404 may also say that the API server knows no Nodes at all; then so does the list.
-fn read(body: &Bytes) -> Result<NodeState, Failure> {
+fn read(body: &Bytes) -> Result<NodeVersion, Failure> {
     let node: PartialObjectMeta<WatchedNode> =
         serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
-    Ok(NodeState::present(&node.metadata))
+    Ok(NodeVersion::present(&node.metadata))
 }
 
 /// The first one; there is none of another name.
-fn read_list(body: &Bytes) -> Result<NodeState, Failure> {
+fn read_list(body: &Bytes) -> Result<NodeVersion, Failure> {
     let nodes: ObjectList<PartialObjectMeta<WatchedNode>> =
         serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
-    Ok(nodes.items.first().map_or(NodeState::Absent, |node| NodeState::present(&node.metadata)))
+    Ok(nodes.items.first().map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata)))
 }
 
 impl Failure {
@@ -340,12 +371,12 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
         // Taken first: in the condition itself the lock would be held through the block.
-        let next = lock(&driver.next_question).take();
+        let next = driver.state().next_question.take();
         if let Some(next) = next {
             let client = shared.borrow().clone();
             question.set(driver.ask(next, client).fuse());
         }
-        let wake_at = lock(&driver.machine).wake_at();
+        let wake_at = driver.state().machine.wake_at();
         let pause = wake_at.map_or(REPORT_EVERY, |at| at.since(now)).min(REPORT_EVERY);
         tokio::select! {
             biased;
@@ -354,11 +385,6 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
             () = tokio::time::sleep(pause) => driver.step(Input::Woke { wall: nodegate_clock::wall() }),
         }
     }
-}
-
-/// What is locked is replaced whole, so a panic elsewhere leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Told of the traffic of the agent's clients; tells the driver.
@@ -384,7 +410,7 @@ impl WatchObserver for StreamObserver {
         self.0.step(Input::Closed(stream));
     }
 
-    fn answered(&self, answer: &Answer<Stream>) {
+    fn answered(&self, answer: &RequestOutcome<Stream>) {
         self.0.answered(answer);
     }
 }

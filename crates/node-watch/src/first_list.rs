@@ -1,4 +1,4 @@
-//! Which first lists are still awaited.
+//! Tracks the first lists that have not arrived yet.
 
 use crate::Startup;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What is followed, and what becomes of it.
+//! The followed types of objects, and what happens to their events.
 
 use crate::NodeWatch;
 use crate::first_list::FirstList;
-use crate::freshness::NodeState;
+use crate::freshness::NodeVersion;
 use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
 use crate::stream::Stream;
 use kube::runtime::watcher;
@@ -27,9 +27,9 @@ pub(crate) trait Followed {
     /// Which objects.
     fn selected(&self) -> watcher::Config;
     /// These are all that there are now; if that is the Node, the state that it is in.
-    fn changed(&mut self, objects: &[Arc<Self::Object>]) -> Option<NodeState>;
+    fn changed(&mut self, objects: &[Arc<Self::Object>]) -> Option<NodeVersion>;
     /// The state of an object in an event that is older than what is held, and is not to be believed.
-    fn outdated(&self, _: &Self::Object) -> Option<NodeState> {
+    fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
         None
     }
     /// When a heartbeat was sent, by its sender's clock; `None` for what is none.
@@ -60,7 +60,7 @@ pub(crate) struct OwnNode<'a> {
     pub(crate) watch: &'a NodeWatch,
     pub(crate) first_list: Option<FirstList>,
     /// What was last told of it.
-    pub(crate) held: NodeState,
+    pub(crate) held: NodeVersion,
     /// The client that the others use, once it has a connection: whoever asked on it any sooner would open a second one, and
     /// a thousand agents that come back together would come back twice.
     pub(crate) shared: &'a Sender<Option<Client>>,
@@ -92,16 +92,16 @@ impl Followed for OwnNode<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&mut self, nodes: &[Arc<WatchedNode>]) -> Option<NodeState> {
+    fn changed(&mut self, nodes: &[Arc<WatchedNode>]) -> Option<NodeVersion> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
         self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
-        self.held = node.map_or(NodeState::Absent, |node| NodeState::present(&node.metadata));
+        self.held = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
         Some(self.held.clone())
     }
 
-    fn outdated(&self, node: &WatchedNode) -> Option<NodeState> {
-        Some(NodeState::present(&node.metadata)).filter(|state| state.is_before(&self.held))
+    fn outdated(&self, node: &WatchedNode) -> Option<NodeVersion> {
+        Some(NodeVersion::present(&node.metadata)).filter(|state| state.is_before(&self.held))
     }
 
     fn settled(&mut self) {
@@ -131,7 +131,7 @@ impl Followed for OwnLease<'_> {
         own_name(self.watch)
     }
 
-    fn changed(&mut self, _: &[Arc<WatchedLease>]) -> Option<NodeState> {
+    fn changed(&mut self, _: &[Arc<WatchedLease>]) -> Option<NodeVersion> {
         None
     }
 
@@ -166,7 +166,7 @@ impl Followed for ServiceSlices<'_> {
         watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name()))
     }
 
-    fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeState> {
+    fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeVersion> {
         let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
         let facts = ServiceFacts::count(&slices, &self.watch.node_name);
         self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());

@@ -1,4 +1,4 @@
-//! What the fuzz targets reach: the bytes of an API server on their way to the core's words.
+//! The entry points of the fuzz targets: an API server's bytes on their way to the facts.
 
 use crate::objects::{Watched, WatchedSlice};
 use bytes::Bytes;

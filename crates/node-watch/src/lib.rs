@@ -1,9 +1,9 @@
 //! Watches the node's own Node object and its Lease, and keeps proof that the cache follows the API server.
 //!
-//! One loop follows the Node, one the Lease whose renewals are a free heartbeat, and one the `EndpointSlices` of each watched
-//! Service. What proves that the cache is current, and what to do when nothing does, is for a state machine (`freshness`) that
-//! knows neither clock nor network; its driver asks the API server when it says so. What is learned goes to the [`Board`] in
-//! the core's words.
+//! One follower watches the Node, one the Lease, whose renewals are a heartbeat without requests, and one the
+//! `EndpointSlices` of each watched Service. A state machine (`freshness`) without clock and network decides
+//! what proves that the cache is current, and what to do without proof; its driver queries the API server on
+//! its behalf. The results go to the [`Board`] as facts.
 
 mod driver;
 mod first_list;

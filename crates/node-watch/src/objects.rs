@@ -1,4 +1,4 @@
-//! What is watched besides the Node, cut down to what is needed.
+//! The watched objects besides the Node, reduced to the needed fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;

@@ -16,6 +16,15 @@ pub(crate) enum Stream {
 pub(crate) struct AsQuestion;
 
 impl Stream {
+    /// Its place among all streams.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Node => 0,
+            Self::Lease => 1,
+            Self::Service(index) => index + 2,
+        }
+    }
+
     /// The stream that a request lists or watches; `None` for the question what etcd holds, which names its object. Requests for
     /// Services say it themselves: they differ in no more than a selector.
     pub(crate) fn of(request: &Parts) -> Option<Self> {

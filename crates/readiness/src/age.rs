@@ -1,4 +1,4 @@
-//! A time span, in the unit in which a person would say it.
+//! A time span, in the unit that a person would use.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The answer to `/health`, rendered when state changes and picked, not computed, when asked.
+//! The answer to `/health`, rendered when the state changes; a request only picks it.
 
 use crate::check::{CheckReport, Verdict, verdict};
 use crate::moment::Moment;
@@ -45,7 +45,7 @@ impl Answer {
         }
     }
 
-    /// The one of the two that holds now.
+    /// Returns the one of the two that holds now.
     pub fn pick(&self, stale: bool) -> &Reply {
         if stale { &self.stale } else { &self.fresh }
     }
@@ -92,7 +92,8 @@ impl Reply {
         Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: false }
     }
 
-    /// An answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that makes no sense.
+    /// Returns an answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that
+    /// makes no sense.
     pub fn error(status: u16, message: &str) -> Self {
         let body = to_json(&ErrorBody { status: "error", error: message });
         Self { status, body, verdict: None, fails_open: false }

@@ -1,4 +1,5 @@
-//! The one door through which state changes: one writer at a time, any number of readers that take no lock.
+//! Holds the state and the answers that are rendered from it. One writer at a time updates it; readers take
+//! no lock.
 
 mod freshness;
 mod kubelet;
@@ -21,26 +22,25 @@ use crate::moment::{AtomicMoment, Moment};
 use crate::query::{BadQuery, CheckRef, Query};
 use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
+use crate::service::WatchedService;
 use crate::state::{LocalResult, State};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// A query that nobody has asked for this long is forgotten, and a check that was started by one stops.
+/// The time without a request after which the board drops a query, and a check that a query started stops.
 pub const IDLE: Duration = Duration::from_mins(10);
 
-/// Holds the state and the answers rendered from it.
+/// The facts, the check results and the answers rendered from them.
 pub struct Board {
     node_name: Option<String>,
     policy: Policy,
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
-    /// What was known before the start, until there is proof.
+    /// The facts of an earlier agent, until there is proof.
     taken_over: OnceLock<TakenOver>,
-    /// One for each watched Service: its watch may be lost alone.
-    service_proofs: Vec<AtomicMoment>,
     asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     turned: AtomicMoment,
@@ -53,7 +53,7 @@ pub struct Board {
 /// Starts a local check.
 type OnNeed = Box<dyn Fn(CheckId) + Send + Sync>;
 
-/// What only the writer needs.
+/// The state that only the writer uses.
 #[derive(Default)]
 struct Writer {
     open: bool,
@@ -61,21 +61,21 @@ struct Writer {
     last_reasons: BTreeMap<CheckId, Reason>,
 }
 
-/// What the request path finds.
+/// The result of [`Board::lookup`].
 #[derive(Debug)]
 pub enum Lookup {
-    /// An answer that was rendered ahead.
+    /// An answer that was rendered before the request.
     Hit(Reply),
-    /// A query not seen before, or one with a local check that has no valid result: start and await the checks, then
-    /// ask [`Board::answer`].
+    /// A query not seen before, or one with a local check that has no valid result: start and await the
+    /// checks, then ask [`Board::answer`].
     Miss(Query),
-    /// A query that makes no sense.
+    /// A malformed query.
     Bad(BadQuery),
 }
 
 impl Board {
-    /// A board on which nothing is known yet. Without a node name every answer is a 500. `on_flip` is called for each
-    /// flip, outside of any lock.
+    /// Creates a board without facts. Without a node name every answer is a 500. The board calls `on_flip`
+    /// for each flip, outside of any lock.
     pub fn new(
         node_name: Option<String>,
         policy: Policy,
@@ -86,7 +86,11 @@ impl Board {
         let locals = catalog.local_ids().count();
         let services = catalog.services().count();
         let default_checks: Vec<CheckRef> = default_checks.iter().copied().map(CheckRef::Known).collect();
-        let state = State { local: vec![None; locals], services: vec![None; services], ..State::default() };
+        let state = State {
+            local: vec![None; locals],
+            services: vec![WatchedService::default(); services],
+            ..State::default()
+        };
         let board = Self {
             node_name,
             policy,
@@ -94,7 +98,6 @@ impl Board {
             default_checks,
             proof: AtomicMoment::default(),
             taken_over: OnceLock::new(),
-            service_proofs: (0..services).map(|_| AtomicMoment::default()).collect(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
             turned: AtomicMoment::default(),
@@ -111,7 +114,8 @@ impl Board {
 
     /// Finds the answer for the part of the request target behind `?`. No lock, no allocation, no syscall.
     pub fn lookup(&self, raw: &str, now: Moment) -> Lookup {
-        // Before the state: what is proved has been published before, so that no old answer is taken for a fresh one.
+        // Freshness is read before the state, because proof is recorded after the state that it proves. So no
+        // old answer counts as fresh.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
         match published.find(raw) {
@@ -133,18 +137,11 @@ impl Board {
     pub fn answer(&self, raw: &str, query: &Query, now: Moment) -> Reply {
         self.touch(query, now);
         let stale = self.freshness(now).stale;
-        let mut published = self.published.load_full();
-        let mut answer = self.render(&published.state, query, now);
-        // A Service's proof is read after the state that it is about, and must not vouch for the one before: while nobody
-        // writes, what is proved has been published.
-        if !Arc::ptr_eq(&published, &self.published.load()) {
-            let _guard = self.write();
-            published = self.published.load_full();
-            answer = self.render(&published.state, query, now);
-        }
+        let published = self.published.load();
+        let answer = self.render(&published.state, query, now);
         let is_good = answer.expires.is_none_or(|expires| now < expires);
         match published.find(raw) {
-            // What was rendered ahead had expired, and there is something better.
+            // The rendered answer had expired, and a valid one can replace it.
             Some(_) if is_good => {
                 let _guard = self.write();
                 self.publish(self.published.load().state.clone(), now);
@@ -155,7 +152,7 @@ impl Board {
         answer.pick(stale).clone()
     }
 
-    /// Renders the answer to one more query ahead, from now on.
+    /// Adds a query to those whose answers are rendered when the state changes.
     fn keep(&self, raw: &str, query: &Query, now: Moment) {
         let _guard = self.write();
         let published = self.published.load();
@@ -179,12 +176,13 @@ impl Board {
         }
     }
 
-    /// When a request last named this local check.
+    /// Returns when a request last named this local check.
     pub fn last_asked(&self, id: CheckId) -> Option<Moment> {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
 
-    /// The local checks of a query that may run and have no valid result, so that a request must start and await them.
+    /// Returns the local checks of a query that may run and have no valid result: a request must start and
+    /// await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
         let checks = self.checks_of(query).iter().filter_map(|check| match check {
@@ -201,44 +199,45 @@ impl Board {
             .collect()
     }
 
-    /// The state as published.
+    /// Returns the published state.
     pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
         self.published.load()
     }
 
-    /// The checks that decide the verdict, as of `now`.
+    /// Returns the reports of the checks that decide the verdict, as of `now`.
     pub fn default_reports(&self, now: Moment) -> Vec<CheckReport> {
         let stale = self.freshness(now).stale;
         self.reports(&self.published.load().state, &self.default_checks, stale, now)
     }
 
-    /// One check, as of `now`.
+    /// Returns the report of one check, as of `now`.
     pub fn report(&self, id: CheckId, now: Moment) -> CheckReport {
         let stale = self.freshness(now).stale;
-        self.report_one(&self.published.load().state, &CheckRef::Known(id), stale, now)
+        let state = &self.published.load().state;
+        state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now)
     }
 
-    /// From when on answers are given; `None` before.
+    /// Returns when the ports opened; `None` before.
     pub fn opened(&self) -> Option<Moment> {
         self.opened.get()
     }
 
-    /// When the node last went out of the pool or came back into it, or when answers were first given.
+    /// Returns when the last pool change was, or when the ports opened if there was none.
     pub fn turned(&self) -> Moment {
         self.turned.get().or(self.opened.get()).unwrap_or_default()
     }
 
-    /// The flips remembered, the oldest first.
+    /// Returns the remembered flips, the oldest first.
     pub fn flips(&self) -> Vec<Flip> {
         self.write().flips.remembered().cloned().collect()
     }
 
-    /// The reason with which a check last failed, even if it passes now.
+    /// Returns the reason with which a check last failed, even if it passes now.
     pub fn last_reason(&self, id: CheckId) -> Option<Reason> {
         self.write().last_reasons.get(&id).cloned()
     }
 
-    /// The node's name, if it is set.
+    /// Returns the node's name, if it is set.
     pub fn node_name(&self) -> Option<&str> {
         self.node_name.as_deref()
     }
@@ -248,17 +247,17 @@ impl Board {
         self.published.load().state.node.facts()?.uid.clone()
     }
 
-    /// The checks that exist.
+    /// Returns the checks that exist.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The settings that the rules depend on.
+    /// Returns the settings that the rules depend on.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The checks that a request without `check=` runs.
+    /// Returns the checks that a request without `check=` runs.
     pub fn default_checks(&self) -> impl Iterator<Item = CheckId> + '_ {
         self.default_checks.iter().filter_map(|check| match check {
             CheckRef::Known(id) => Some(*id),
@@ -323,7 +322,7 @@ impl Board {
         let state = &self.published.load().state;
         let stale = self.freshness(now).stale;
         for id in self.catalog.ids() {
-            let report = self.report_one(state, &CheckRef::Known(id), stale, now);
+            let report = state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now);
             let runs = self.catalog.local(id).is_none() || state.local_result(&self.catalog, id).is_some();
             if let (true, Some(reason)) = (runs, report.outcome.reason()) {
                 writer.last_reasons.insert(id, reason.clone());
@@ -375,7 +374,7 @@ impl Board {
     }
 
     fn reports(&self, state: &State, checks: &[CheckRef], stale: bool, now: Moment) -> Vec<CheckReport> {
-        checks.iter().map(|check| self.report_one(state, check, stale, now)).collect()
+        checks.iter().map(|check| state.report(check, &self.catalog, &self.policy, stale, now)).collect()
     }
 }
 
@@ -383,7 +382,7 @@ impl Board {
 pub const NODE_NAME_MISSING: &str = "NODE_NAME is not set: nodegate can't tell which Node it runs on; set it from the \
      Downward API (env NODE_NAME with valueFrom.fieldRef.fieldPath: spec.nodeName) or give --node-name";
 
-/// The verdict of all reports, and the reason of the one that decides.
+/// Returns the verdict of all reports, and the reason of the one that decides.
 pub fn why(reports: &[CheckReport]) -> (Verdict, Reason) {
     let verdict = verdict(reports);
     let decides = reports.iter().find(|report| report.outcome.verdict() == verdict);

@@ -1,4 +1,4 @@
-//! Checks: their names, what one of them found, and how several make a verdict.
+//! Checks: their names, their outcomes, and the verdict of several.
 
 use crate::moment::Moment;
 use crate::reason::Reason;
@@ -23,7 +23,7 @@ impl Verdict {
     /// All verdicts, from the best to the worst.
     pub const ALL: [Self; 3] = [Self::Ready, Self::Draining, Self::NotReady];
 
-    /// The word used in metrics, logs and `/status.json`.
+    /// Returns the word used in metrics, logs and `/status.json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// The word shown to people.
+    /// Returns the word shown to people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -72,7 +72,7 @@ impl Outcome {
         Self::Fail(Reason::new(code))
     }
 
-    /// The verdict of this outcome alone.
+    /// Returns the verdict of this outcome alone.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Pass => Verdict::Ready,
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the check passed; a draining one did not.
+    /// Returns true if the check passed; a draining one did not.
     pub fn passed(&self) -> bool {
         *self == Self::Pass
     }
@@ -113,14 +113,14 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// A check that answers from memory.
+    /// Returns a check that answers from memory.
     pub fn from_memory(name: &str, outcome: Outcome, stale: bool) -> Self {
         let name = name.to_owned();
         Self { name, outcome, stale, unconfirmed: false, duration: Duration::ZERO, expires: None }
     }
 }
 
-/// The verdict of all reports together (logical AND): the worst one wins.
+/// Returns the verdict of all reports together (logical AND): the worst one wins.
 pub fn verdict(reports: &[CheckReport]) -> Verdict {
     reports.iter().map(|report| report.outcome.verdict()).max().unwrap_or(Verdict::Ready)
 }
@@ -191,7 +191,7 @@ pub enum Source {
 }
 
 impl Catalog {
-    /// A catalog with these local checks.
+    /// Returns a catalog with these local checks.
     pub fn new(local: Vec<LocalCheck>) -> Self {
         Self { local, services: Vec::new() }
     }
@@ -219,29 +219,29 @@ impl Catalog {
         self
     }
 
-    /// Whether the check runs because of a setting, whoever asks for it; those from memory always do.
+    /// Returns true if the check runs because of a setting, whoever asks for it; those from memory always do.
     pub fn is_configured(&self, id: CheckId) -> bool {
         self.local(id).is_none_or(|check| check.begins == Begins::AtStart)
     }
 
-    /// The watched Services, in the order of their indices.
+    /// Returns the watched Services, in the order of their indices.
     pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
         self.services.iter().map(|check| &check.service)
     }
 
-    /// The check of this name.
+    /// Returns the check of this name.
     pub fn find(&self, name: &str) -> Option<CheckId> {
         self.names().position(|known| known == name).map(CheckId)
     }
 
-    /// All names, in the order of their ids.
+    /// Returns all names, in the order of their ids.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let local = self.local.iter().map(|check| check.name.as_str());
         let services = self.services.iter().map(|check| check.name.as_str());
         MEMORY_CHECKS.into_iter().chain(local).chain(services)
     }
 
-    /// The name of a check.
+    /// Returns the name of a check.
     pub fn name(&self, id: CheckId) -> &str {
         let name = match self.source(id) {
             Source::NodeReady => Some(NODE_READY),
@@ -252,17 +252,17 @@ impl Catalog {
         name.unwrap_or("")
     }
 
-    /// The local check with this id; `None` for one that answers from memory.
+    /// Returns the local check with this id; `None` for one that answers from memory.
     pub fn local(&self, id: CheckId) -> Option<&LocalCheck> {
         id.0.checked_sub(MEMORY_CHECKS.len()).and_then(|index| self.local.get(index))
     }
 
-    /// The ids of all checks.
+    /// Returns the ids of all checks.
     pub fn ids(&self) -> impl Iterator<Item = CheckId> + use<> {
         (0..MEMORY_CHECKS.len() + self.local.len() + self.services.len()).map(CheckId)
     }
 
-    /// The ids of all local checks.
+    /// Returns the ids of all local checks.
     pub fn local_ids(&self) -> impl Iterator<Item = CheckId> + use<> {
         self.ids().skip(MEMORY_CHECKS.len()).take(self.local.len())
     }

@@ -1,4 +1,4 @@
-//! Node conditions that a setting names, each with the status that counts.
+//! Node conditions in a setting, each with the status that counts.
 
 use crate::check::Outcome;
 use crate::facts::{Condition, ConditionStatus, NodeFacts};
@@ -14,12 +14,12 @@ pub struct ConditionRule {
 }
 
 impl ConditionRule {
-    /// The condition's type.
+    /// Returns the condition's type.
     pub(crate) fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The Node's condition, if it has this status. One that the Node lacks has none.
+    /// Returns the Node's condition, if it has this status. One that the Node lacks has none.
     pub(crate) fn met_by<'a>(&self, facts: &'a NodeFacts) -> Option<&'a Condition> {
         facts.condition(&self.kind).filter(|condition| condition.status == self.status)
     }
@@ -44,7 +44,7 @@ impl ConditionRules {
 }
 
 impl Default for ConditionRules {
-    /// The kubelet's own conditions and the two of node-problem-detector's default configuration.
+    /// Returns the kubelet's own conditions and the two of node-problem-detector's default configuration.
     fn default() -> Self {
         let kinds = [
             "NetworkUnavailable",

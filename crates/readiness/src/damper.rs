@@ -1,4 +1,4 @@
-//! Rise and fall: how many results in a row it takes to change a check's mind, as load balancers count them.
+//! Rise and fall: the number of results in a row that change a check, as load balancers count them.
 
 use crate::check::Outcome;
 use std::num::NonZeroU32;

@@ -1,4 +1,4 @@
-//! The signals by which an operator or a controller says that a Node is being taken out of service.
+//! The signals with which an operator or a controller takes a Node out of service.
 
 use crate::conditions::ConditionRule;
 use crate::facts::{NodeFacts, Taint};
@@ -50,7 +50,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const READY: &str = "Ready";
 
 impl DrainSignal {
-    /// The reason given while `facts` carry this signal.
+    /// Returns the reason given while `facts` carry this signal.
     fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         match self {
             Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
@@ -132,12 +132,12 @@ fn key_and_value(text: &str) -> Result<(String, Option<String>), BadDrainSignal>
     if sound { Ok((key.to_owned(), value.map(str::to_owned))) } else { Err(BadDrainSignal) }
 }
 
-/// Whether Kubernetes could accept this value.
+/// Returns true if Kubernetes could accept this value.
 fn is_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= MAX_VALUE && !value.contains('/') && is_qualified_name(value))
 }
 
-/// Whether Kubernetes could accept this key: a typing mistake here would silently never drain.
+/// Returns true if Kubernetes could accept this key: a typing mistake here would silently never drain.
 fn is_qualified_name(key: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -171,13 +171,13 @@ impl fmt::Display for DrainSignal {
 pub struct DrainSignals(Vec<DrainSignal>);
 
 impl DrainSignals {
-    /// The reason of the first signal that `facts` carry.
+    /// Returns the reason of the first signal that `facts` carry.
     pub fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         self.0.iter().find_map(|signal| signal.reason(facts))
     }
 
-    /// The facts as they are told to everybody who asks: of values and effects those that a signal depends on, and the keys
-    /// of all others. The agent after this one decides by them as this one does.
+    /// Returns the facts as they are told to everybody who asks: of values and effects those that a signal
+    /// depends on, and the keys of all others. The agent after this one decides by them as this one does.
     pub fn told(&self, facts: &NodeFacts) -> NodeFacts {
         let mut told = facts.clone();
         for (key, value) in &mut told.labels {

@@ -1,4 +1,4 @@
-//! What the watch told us of the Node, in our own words: Kubernetes' objects stop at kube-follow.
+//! The facts of the Node, as plain data: no crate below kube-follow uses Kubernetes' types.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ impl Node {
         }
     }
 
-    /// The facts of a Node that exists.
+    /// Returns the facts of a Node that exists.
     pub fn facts(&self) -> Option<&NodeFacts> {
         match self {
             Self::Unknown | Self::Absent => None,
@@ -131,7 +131,7 @@ pub struct AddressFamilies {
 }
 
 impl Node {
-    /// The families of the Node's addresses as last seen.
+    /// Returns the families of the Node's addresses as last seen.
     pub fn address_families(&self) -> AddressFamilies {
         match self {
             Self::Unknown | Self::Absent => AddressFamilies::default(),
@@ -141,12 +141,12 @@ impl Node {
 }
 
 impl AddressFamilies {
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Whether the family of this address is among them.
+    /// Returns true if the family of this address is among them.
     pub fn contains(self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(_) => self.ipv4,
@@ -165,7 +165,7 @@ impl FromIterator<IpAddr> for AddressFamilies {
 }
 
 impl NodeFacts {
-    /// The condition of this type, if the Node has it.
+    /// Returns the condition of this type, if the Node has it.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }

@@ -1,4 +1,4 @@
-//! Changes of verdict, the last fifty of them remembered.
+//! Changes of verdict; the last fifty are kept.
 
 use crate::check::Verdict;
 use crate::reason::Reason;
@@ -51,7 +51,7 @@ impl Flips {
         Some(flip)
     }
 
-    /// The flips remembered, the oldest first.
+    /// Returns the flips remembered, the oldest first.
     pub fn remembered(&self) -> impl Iterator<Item = &Flip> {
         self.remembered.iter()
     }

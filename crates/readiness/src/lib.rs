@@ -1,7 +1,8 @@
 //! The pure core of nodegate: facts + check results + time -> verdict and response bytes.
 //!
-//! No IO, no async and no clock of its own: time comes in as a [`Moment`], so tests need no clock. The other crates
-//! translate the world into the words of this one and write them to the [`Board`]; the server reads answers from it.
+//! It has no IO, no async code and no clock: time arrives as a [`Moment`], so tests need no clock. The other
+//! crates convert their input into the types of this one and write them to the [`Board`]; the server reads
+//! answers from it.
 
 pub mod age;
 pub mod answer;
@@ -41,6 +42,6 @@ pub use moment::{AtomicMoment, Moment, Timeline};
 pub use query::{BadQuery, CheckRef, Query};
 pub use reason::Reason;
 pub use rules::{OnStale, OnUnknown, Policy};
-pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName};
+pub use service::{Endpoint, EndpointSlice, ServiceFacts, ServiceName, ServiceWatch, WatchedService};
 pub use stamp::Stamp;
 pub use state::{LocalResult, State};

@@ -1,4 +1,4 @@
-//! Signs of life of the loops that must never get stuck; `/livez` reads them.
+//! Signs of life of the loops that must never hang; `/livez` reads them.
 
 use crate::moment::{AtomicMoment, Moment};
 use std::time::Duration;

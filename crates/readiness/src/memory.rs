@@ -1,4 +1,4 @@
-//! What an agent hands on to the one after it, as data: that one reads it in `/status.json`, or in a file.
+//! The last known facts that an agent hands to its successor, in `/status.json` or in a file.
 
 use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
@@ -111,22 +111,22 @@ impl Memory {
         Self { written_at_unix_ms: Some(millis(since_epoch(wall))), ..self }
     }
 
-    /// Whether there is anything to remember.
+    /// Returns true if there is anything to remember.
     pub fn knows_something(&self) -> bool {
         self.node_exists.is_some() && self.cache.age_ms.is_some()
     }
 
-    /// Whether an agent said this that knows the truth.
+    /// Returns true if an agent said this that knows the truth.
     pub fn is_fresh(&self) -> bool {
         self.cache.stale == Some(false) && self.knows_something()
     }
 
-    /// Whether it is about the node of this name.
+    /// Returns true if it is about the node of this name.
     pub fn is_about(&self, node: &str) -> bool {
         self.node.as_deref() == Some(node)
     }
 
-    /// Whether both hold the same facts.
+    /// Returns true if both hold the same facts.
     pub fn same_facts(&self, other: &Self) -> bool {
         let undated = |memory: &Self| Self {
             written_at_unix_ms: None,
@@ -175,7 +175,7 @@ impl Memory {
     }
 }
 
-/// The time since a date.
+/// Returns the time since a date.
 fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
     let (then, now) = (Duration::from_millis(unix_ms), since_epoch(wall));
     match then.checked_sub(now) {

@@ -1,4 +1,4 @@
-//! Time as a value: monotonic, and therefore deaf to a wall clock that is set back or forward.
+//! Time as a value. It is monotonic, so a step of the wall clock does not affect it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment `elapsed` after the origin; saturates after 584 years.
+    /// Returns the moment `elapsed` after the origin; saturates after 584 years.
     pub fn from_start(elapsed: Duration) -> Self {
         Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -18,7 +18,7 @@ impl Moment {
         self.0
     }
 
-    /// The moment of such a number.
+    /// Returns the moment of such a number.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -28,12 +28,12 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `earlier` before this one; `None` before the origin.
+    /// Returns the moment `earlier` before this one; `None` before the origin.
     pub fn before(self, earlier: Duration) -> Option<Self> {
         self.0.checked_sub(u64::try_from(earlier.as_nanos()).ok()?).map(Self)
     }
 
-    /// The moment `later` after this one.
+    /// Returns the moment `later` after this one.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
@@ -52,7 +52,7 @@ impl AtomicMoment {
         self.0.fetch_max(moment.0.max(1), Ordering::Release);
     }
 
-    /// The latest moment stored, or `None` if there was none yet.
+    /// Returns the latest moment stored, or `None` if there was none yet.
     pub fn get(&self) -> Option<Moment> {
         match self.0.load(Ordering::Acquire) {
             0 => None,
@@ -68,12 +68,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline that begins at `origin`.
+    /// Returns a timeline that begins at `origin`.
     pub fn new(origin: Instant) -> Self {
         Self { origin }
     }
 
-    /// The moment of `instant`; the origin for anything before it.
+    /// Returns the moment of `instant`; the origin for anything before it.
     pub fn at(&self, instant: Instant) -> Moment {
         Moment::from_start(instant.saturating_duration_since(self.origin))
     }

@@ -1,4 +1,4 @@
-//! The query of `/health`: which checks, and what a draining node answers.
+//! The query of `/health`: the checks, and the status for a draining node.
 
 use crate::check::{Catalog, CheckId};
 use percent_encoding::percent_decode_str;
@@ -74,7 +74,7 @@ impl Query {
         Ok(())
     }
 
-    /// The known checks of this query.
+    /// Returns the known checks of this query.
     pub fn known(&self) -> impl Iterator<Item = CheckId> + '_ {
         self.checks.iter().filter_map(|check| match check {
             CheckRef::Known(id) => Some(*id),
@@ -82,7 +82,7 @@ impl Query {
         })
     }
 
-    /// Whether every check named exists.
+    /// Returns true if every check named exists.
     pub fn all_known(&self) -> bool {
         self.known().count() == self.checks.len()
     }

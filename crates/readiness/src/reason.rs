@@ -1,4 +1,4 @@
-//! Why a check does not pass.
+//! The reason why a check does not pass.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A code that speaks for itself.
+    /// Returns a code that speaks for itself.
     pub fn new(code: impl Into<String>) -> Self {
         let text = clean(code.into());
         Self { code: text.len(), named: text.len(), counts: false, text }
@@ -103,9 +103,9 @@ impl Reason {
         reasons.into_iter().reduce(|all, next| all.and(separator, &next))
     }
 
-    /// The reason in a text of another process, where its structure is lost: the words of the API, or of another agent.
-    /// Parts end with a colon; those of one word are names, and the first one that is a text is a detail with all that
-    /// follows. A text that counts ends its names before its first number.
+    /// Returns the reason in a text of another process, where its structure is lost: the words of the API, or
+    /// of another agent. Parts end with a colon; those of one word are names, and the first one that is a
+    /// text is a detail with all that follows. A text that counts ends its names before its first number.
     pub fn parse(text: impl Into<String>) -> Self {
         let text = clean(text.into());
         let head = text.split(": ").next().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Reason {
         self.text.get(..self.code).unwrap_or_default()
     }
 
-    /// The names after the code, without what joins them to it.
+    /// Returns the names after the code, without what joins them to it.
     pub(crate) fn names(&self) -> &str {
         let names = self.text.get(self.code..self.named).unwrap_or_default();
         names.trim_start_matches([':', ' '])
@@ -135,7 +135,7 @@ impl Reason {
         if self.counts { Cow::Owned(format!("{names} …")) } else { Cow::Borrowed(names) }
     }
 
-    /// All of it, for people.
+    /// Returns all of it, for people.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -198,7 +198,7 @@ fn is_name(text: &str) -> bool {
     !text.contains(' ') && !begins_with_digit(text)
 }
 
-/// The space before the first number of a text.
+/// Returns the space before the first number of a text.
 fn amount(text: &str) -> Option<usize> {
     let spaces = text.match_indices(' ').map(|(space, _)| space);
     spaces.into_iter().find(|space| text.get(space + 1..).is_some_and(begins_with_digit))

@@ -15,16 +15,16 @@ use std::time::Duration;
 pub struct Policy {
     /// Freshness older than this is stale.
     pub stale_after: Duration,
-    /// What a stale cache means.
+    /// The meaning of a stale cache.
     pub on_stale: OnStale,
-    /// What a kubelet means that the control plane no longer hears.
+    /// The meaning of `Ready=Unknown`: the control plane no longer hears the kubelet.
     pub on_unknown: OnUnknown,
-    /// How old the taint `node.kubernetes.io/unreachable:NoExecute` may become before the node leaves the pool though its
-    /// own kubelet answers.
+    /// The age of the taint `node.kubernetes.io/unreachable:NoExecute` at which the node leaves the pool,
+    /// even if its own kubelet answers.
     pub unknown_after: Duration,
-    /// Which signals drain.
+    /// The signals that drain.
     pub drain_on: DrainSignals,
-    /// What `custom_conditions` looks at.
+    /// The conditions that fail `custom_conditions`.
     pub conditions: ConditionRules,
 }
 
@@ -41,7 +41,7 @@ impl Default for Policy {
     }
 }
 
-/// What is answered while the cache is stale.
+/// The answer while the cache is stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStale {
     /// Fail open: a control-plane outage never empties the pool.
@@ -53,7 +53,7 @@ pub enum OnStale {
     NotReady,
 }
 
-/// Why a word is no `--on-stale` value.
+/// The error for a word that is no `--on-stale` value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("takes ready, keep-drain or not-ready")]
 pub struct BadOnStale;
@@ -81,7 +81,7 @@ impl fmt::Display for OnStale {
     }
 }
 
-/// What `Ready=Unknown` means while the cache is fresh.
+/// The meaning of `Ready=Unknown` while the cache is fresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnknown {
     /// The node's own kubelet decides.
@@ -91,7 +91,7 @@ pub enum OnUnknown {
     NotReady,
 }
 
-/// Why a word is no `--on-unknown` value.
+/// The error for a word that is no `--on-unknown` value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("takes local or not-ready")]
 pub struct BadOnUnknown;
@@ -117,36 +117,36 @@ impl fmt::Display for OnUnknown {
     }
 }
 
-/// The reason given while the cache is stale and `--on-stale=not-ready`.
+/// The reason while the cache is stale, with `--on-stale=not-ready`.
 pub const CACHE_STALE: &str = "CacheStale";
 
 impl Policy {
-    /// The `node_ready` check, as far as the API tells. What the node's own kubelet makes of `Ready=Unknown` is for
-    /// [`State::report`](crate::State::report).
+    /// Returns the outcome of `node_ready` by the API's facts alone. [`State::report`](crate::State::report)
+    /// applies the node's own kubelet to `Ready=Unknown`.
     pub fn node_ready(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, self.on_stale, node) {
             (false, _, Node::Present(facts)) => self.fresh(facts),
             (false, _, Node::Absent) => Outcome::fail("NodeNotFound"),
             (true, OnStale::NotReady, _) => Outcome::fail(CACHE_STALE),
             (true, OnStale::KeepDrain, Node::Present(facts)) => self.alive(facts),
-            // A Node that was never seen is a stale one: there is no truth yet to refuse traffic by.
+            // A Node that was never seen passes: there are no facts to refuse traffic by.
             (true, _, _) | (false, _, Node::Unknown) => Outcome::Pass,
         }
     }
 
-    /// The `custom_conditions` check.
+    /// Returns the outcome of `custom_conditions`.
     pub fn custom_conditions(&self, node: &Node, stale: bool) -> Outcome {
         match (stale, node) {
             (false, Node::Present(facts)) => self.conditions.outcome(facts),
             (true, _) if self.on_stale == OnStale::NotReady => Outcome::fail(CACHE_STALE),
-            // An absent Node has no conditions; that it is absent is for node_ready to say.
+            // An absent Node has no conditions; node_ready reports that it is absent.
             _ => Outcome::Pass,
         }
     }
 
-    /// The `service:` check of a watched Service. Stale facts hold as fresh ones do: a node without an endpoint drops what
-    /// it gets, so that failing open would send most of the traffic to nodes that can't serve it. A Service of which
-    /// nothing was ever known gets the benefit of the doubt.
+    /// Returns the outcome of the `service:` check of a watched Service. Stale facts count like fresh ones: a
+    /// node without an endpoint drops its traffic, so failing open would send most of the traffic to nodes
+    /// that can't serve it. A Service without any facts passes.
     pub fn service(&self, facts: Option<&ServiceFacts>, stale: bool) -> Outcome {
         match (stale, self.on_stale) {
             (true, OnStale::NotReady) => Outcome::fail(CACHE_STALE),
@@ -155,9 +155,9 @@ impl Policy {
         }
     }
 
-    /// How many endpoints are told to a balancer that weighs nodes by them. kube-proxy goes on with what it knew last when
-    /// it loses the API server, and so does the traffic; a Service of which nothing was ever known gets the benefit of
-    /// the doubt.
+    /// How many endpoints are told to a balancer that weighs nodes by them. kube-proxy goes on with what it
+    /// knew last when it loses the API server, and so does the traffic; a Service of which nothing was ever
+    /// known gets the benefit of the doubt.
     pub fn local_endpoints(&self, facts: Option<&ServiceFacts>, stale: bool) -> usize {
         match (stale, self.on_stale) {
             (true, OnStale::NotReady) => 0,

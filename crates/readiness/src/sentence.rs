@@ -1,4 +1,4 @@
-//! What a status means, in sentences for a person: the status page and `nodegate status` say the same.
+//! A status in sentences for a person, shared by the status page and `nodegate status`.
 
 use crate::age::Age;
 use crate::board::LastKnown;
@@ -38,7 +38,7 @@ fn meaning(reason: &Reason) -> Option<String> {
     })
 }
 
-/// A reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
+/// Returns a reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
 pub fn explained(reason: &Reason) -> String {
     meaning(reason).map_or_else(|| reason.to_string(), |meaning| format!("{meaning} ({reason})"))
 }

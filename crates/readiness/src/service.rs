@@ -1,10 +1,12 @@
 //! Watched Services: how many of their endpoints are ready on this node, counted as kube-proxy counts them for
 //! healthCheckNodePort.
 
+use crate::moment::Moment;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The reason given while no endpoint on this node is ready.
 pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
@@ -26,6 +28,28 @@ pub struct BadServiceName;
 pub struct ServiceFacts {
     /// How many endpoints on this node are ready.
     pub local_endpoints: usize,
+}
+
+/// A watched Service: what is known of it, and whether that is still followed. Its freshness is the Node's: one client watches
+/// both, and what proves that its API server is in touch with etcd proves it for both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchedService {
+    /// What is known; `None` before the first list.
+    pub facts: Option<ServiceFacts>,
+    /// Its own watch.
+    pub watch: ServiceWatch,
+}
+
+/// The state of a Service's own watch, which may be lost alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceWatch {
+    /// Nothing was listed yet; the facts may be an earlier agent's.
+    #[default]
+    NotYet,
+    /// Changes arrive: what proves the Node proves it.
+    Open,
+    /// What proves the Node does not prove it: it was last proved then.
+    Lost(Moment),
 }
 
 /// One `EndpointSlice`, as far as the count depends on it.
@@ -52,12 +76,12 @@ pub struct Endpoint {
 // === impl ServiceName ===
 
 impl ServiceName {
-    /// Its namespace.
+    /// Returns its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its name in the namespace.
+    /// Returns its name in the namespace.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -82,13 +106,35 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A DNS label (RFC 1123); anything else would change the meaning of a path or of the label selector.
+/// Returns true if this is a DNS label (RFC 1123). Anything else would change the meaning of a path or of the
+/// label selector.
 fn is_label(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&text.len())
         && text.chars().all(allowed)
         && !text.starts_with('-')
         && !text.ends_with('-')
+}
+
+// === impl WatchedService ===
+
+impl WatchedService {
+    /// Returns true if its own watch makes the facts stale, however fresh the Node is.
+    pub fn is_stale(&self, stale_after: Duration, now: Moment) -> bool {
+        match self.watch {
+            ServiceWatch::NotYet => true,
+            ServiceWatch::Open => false,
+            ServiceWatch::Lost(at) => now.since(at) > stale_after,
+        }
+    }
+
+    /// Returns when its own watch makes the facts stale, if that is to come.
+    pub fn fresh_until(&self, stale_after: Duration) -> Option<Moment> {
+        match self.watch {
+            ServiceWatch::NotYet | ServiceWatch::Open => None,
+            ServiceWatch::Lost(at) => Some(at.plus(stale_after)),
+        }
+    }
 }
 
 // === impl ServiceFacts ===
@@ -111,7 +157,7 @@ impl ServiceFacts {
 }
 
 impl Endpoint {
-    /// Whether it is on this node; one that names no node is on none.
+    /// Returns true if it is on this node; one that names no node is on none.
     pub fn is_on(&self, node: &str) -> bool {
         self.node.as_deref().is_some_and(|on| on == node)
     }

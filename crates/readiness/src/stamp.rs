@@ -1,4 +1,4 @@
-//! A point of the wall clock, in UTC.
+//! A point in wall-clock time, in UTC.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! Everything known at one moment, and the reports that follow from it.
+//! The whole state at one moment, and the reports that follow from it.
 
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Source};
 use crate::facts::Node;
@@ -6,7 +6,7 @@ use crate::moment::Moment;
 use crate::query::CheckRef;
 use crate::reason::Reason;
 use crate::rules::Policy;
-use crate::service::ServiceFacts;
+use crate::service::WatchedService;
 use crate::unconfirmed::{KUBELET, ReadyHistory};
 use std::time::{Duration, SystemTime};
 
@@ -17,8 +17,8 @@ pub struct State {
     pub node: Node,
     /// The last result of each local check, by its index in the catalog; `None` while it does not run.
     pub local: Vec<Option<LocalResult>>,
-    /// What is known of each watched Service, by its index in the catalog; `None` before the first list.
-    pub services: Vec<Option<ServiceFacts>>,
+    /// The watched Services, by their index in the catalog.
+    pub services: Vec<WatchedService>,
     pub(crate) ready: ReadyHistory,
 }
 
@@ -59,8 +59,11 @@ impl State {
         let from_memory = |outcome| CheckReport::from_memory(name, outcome, stale);
         match catalog.source(id) {
             Source::Service(index) => {
-                let facts = self.services.get(index).and_then(Option::as_ref);
-                from_memory(policy.service(facts, stale))
+                let service = self.services.get(index).cloned().unwrap_or_default();
+                let stale = stale || service.is_stale(policy.stale_after, now);
+                let outcome = policy.service(service.facts.as_ref(), stale);
+                let expires = service.fresh_until(policy.stale_after).filter(|_| !stale);
+                CheckReport { expires, ..CheckReport::from_memory(name, outcome, stale) }
             }
             Source::NodeReady => {
                 let overruled = if stale { None } else { self.overruled(catalog, policy, now) };
@@ -117,7 +120,7 @@ impl State {
         CheckReport { duration, expires: Some(expires), ..CheckReport::from_memory(name, outcome, false) }
     }
 
-    /// The last result of a local check.
+    /// Returns the last result of a local check.
     pub fn local_result(&self, catalog: &Catalog, id: CheckId) -> Option<&LocalResult> {
         match catalog.source(id) {
             Source::Local(index) => self.local.get(index).and_then(Option::as_ref),

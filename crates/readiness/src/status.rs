@@ -1,4 +1,4 @@
-//! Everything known, for `/status.json`.
+//! The whole state, for `/status.json`.
 
 use crate::board::{Board, LastKnown, why};
 use crate::check::{Begins, CheckId, Verdict};

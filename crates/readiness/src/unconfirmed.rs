@@ -1,4 +1,5 @@
-//! A Node whose kubelet the control plane no longer hears, though it may be alive: what `--on-unknown=local` decides by.
+//! A Node whose kubelet the control plane has lost although it may be alive: the rules of
+//! `--on-unknown=local`.
 
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::moment::Moment;

@@ -1,4 +1,5 @@
-//! What the fuzz targets reach: one connection from its first byte to its last, as the accept loop starts it.
+//! The entry points of the fuzz targets: one connection from its first byte to its last, as the accept loop
+//! starts it.
 
 use crate::answer::App;
 use crate::serve::{KeptThread, ServeOptions, Server, agent_check_server, find_proxy_header, http_server};

@@ -1,12 +1,12 @@
 //! The HTTP server of nodegate: answers load balancers from memory, metrics, status.
 //!
-//! One runtime, made for a current-thread one of its own: [`bind`], then [`serve`] an [`App`] until its shutdown future
-//! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board); nobody is waited for,
-//! nothing of ours is allocated, and no system call is made but the read and the write.
+//! It runs on one current-thread runtime: [`bind`], then [`serve`] an [`App`] until its shutdown future
+//! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board): it waits for
+//! nothing, allocates nothing, and makes no system call but the read and the write.
 //!
-//! Five rooms, and what each of them knows: `serve`, a connection from accept to close, knows `answer` by its [`App`];
-//! `answer`, from a route to the response, knows `page`, `metrics`, in which both count, and `probers`, who asks; `metrics`
-//! knows `probers`, and both know the `route`, by which they count.
+//! Five modules and their dependencies: `serve`, a connection from accept to close, uses the [`App`] of
+//! `answer`; `answer`, from a route to the response, uses `page`, `metrics` and `probers`; `metrics` uses
+//! `probers`; and `metrics` and `probers` use `route`, the label of their counts.
 
 mod answer;
 #[cfg(feature = "fuzzing")]

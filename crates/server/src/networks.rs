@@ -1,4 +1,4 @@
-//! A list of networks: which clients are answered, and whose questions count.
+//! A list of networks: the clients that get an answer, or whose probes count.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv6Addr};

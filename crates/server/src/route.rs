@@ -1,4 +1,4 @@
-//! What can be asked: the closed set of paths, by which requests are answered and counted.
+//! The closed set of paths that are answered and counted.
 
 use http::Method;
 

@@ -8,32 +8,32 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What the level is if nobody says.
+/// The default log level.
 const DEFAULT_LEVEL: &str = "info";
 
-/// How log lines look, and which are written; a part of every program's settings.
+/// The format and the filter of log lines; a part of every program's settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogSettings {
-    /// How log lines look on stderr: text or json
+    /// Format of log lines on stderr: text or json
     #[arg(long, env = "NODEGATE_LOG_FORMAT", value_name = "text|json", default_value = "text")]
     #[arg(value_parser = choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))]
     log_format: LogFormat,
 
-    /// What is logged: a level (error, warn, info, debug, trace, off), or target=level,…
+    /// Least severe level to log (error, warn, info, debug, trace, off), or target=level,…
     #[arg(long = "log", env = "RUST_LOG", value_name = "FILTER", default_value = DEFAULT_LEVEL)]
     log_filter: LogFilter,
 }
 
-/// How a line looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug)]
 enum LogFormat {
     /// For people; coloured on a terminal.
     Text,
-    /// One object a line.
+    /// One JSON object for each line.
     Json,
 }
 
-/// Which lines are written: a level, or levels of targets; nothing means the default level.
+/// The filter of log lines: a level, or levels of targets; empty means the default level.
 #[derive(Clone, Debug)]
 struct LogFilter(Targets);
 
@@ -42,18 +42,18 @@ impl FromStr for LogFilter {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         const TAKES: &str = "takes a level (error, warn, info, debug, trace, off) or target=level,…";
-        // An empty part would mean error to Targets, and a space be part of a target's name.
+        // Targets would read an empty part as the level error, and a space as part of a target's name.
         let mut parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.is_empty() {
             parts.push(DEFAULT_LEVEL);
         }
-        // A lone word that is no level would be a target, and everything of it be logged and nothing else.
+        // Targets would read a lone word that is no level as a target, and log that target alone.
         let sound = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
         let targets: Targets = match parts.join(",").parse() {
             Ok(targets) if parts.iter().all(sound) => targets,
             _ => return Err(TAKES),
         };
-        // kube logs each failed attempt by itself; we log the first of an episode, with what follows from it.
+        // kube logs each failed attempt; the agent logs the first of an episode, with its consequence.
         let told = |target: &str| targets.iter().any(|(known, _)| known.starts_with(target));
         let quiet = ["kube_client", "kube_runtime"].into_iter().filter(|target| !told(target));
         let quiet: Vec<_> = quiet.map(|target| (target, LevelFilter::OFF)).collect();
@@ -62,7 +62,7 @@ impl FromStr for LogFilter {
 }
 
 impl LogSettings {
-    /// Starts logging; once in a process.
+    /// Starts logging. Call it once in a process.
     pub fn start(self) {
         let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
         let lines = match self.log_format {

@@ -1,14 +1,14 @@
-//! What is wrong with the settings.
+//! Mistakes in the settings.
 
 use clap::{Arg, Command};
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// Collects a line for each setting that is wrong, so that an operator learns of all of them at the first start.
+/// Collects a line for each wrong setting, so that an operator learns of all of them at the first start.
 #[must_use]
 pub struct Mistakes {
     program: String,
-    /// Whose settings they are.
+    /// The program whose settings they are.
     command: Command,
     exit_code: u8,
     pub(crate) lines: Vec<String>,
@@ -19,12 +19,12 @@ impl Mistakes {
         Self { program, command, exit_code, lines: Vec::new() }
     }
 
-    /// A value is none that the setting takes.
+    /// Adds a value that the setting does not accept.
     pub fn value(&mut self, flag: &str, value: impl Display, takes: impl Display) {
         self.setting(flag, format_args!("{:?}: {takes}", value.to_string()));
     }
 
-    /// What a value means, or the default if it is none that the setting takes.
+    /// Parses a value; adds a mistake and returns the default if it is wrong.
     pub fn sound<T: Default>(
         &mut self,
         flag: &str,
@@ -37,7 +37,7 @@ impl Mistakes {
         })
     }
 
-    /// Something else is wrong with a setting; it is named by its flag and its variable.
+    /// Adds another mistake in a setting, named by its flag and its variable.
     pub fn setting(&mut self, flag: &str, what: impl Display) {
         let arg = self.command.get_arguments().find(|arg| arg.get_long() == Some(flag));
         debug_assert!(arg.is_some(), "there is no --{flag}");
@@ -45,12 +45,12 @@ impl Mistakes {
         self.line(format_args!("--{flag}{} {what}", variable.unwrap_or_default()));
     }
 
-    /// Something is wrong that no single setting is to blame for.
+    /// Adds a mistake that concerns no single setting.
     pub fn line(&mut self, line: impl Display) {
         self.lines.push(line.to_string());
     }
 
-    /// Goes on if nothing is wrong, else tells all of it and gives the exit code.
+    /// Returns `Ok` without mistakes; otherwise logs all of them and returns the exit code.
     pub fn ensure_none(self) -> Result<(), ExitCode> {
         if self.lines.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! From the command line and the environment to a program's settings.
+//! Turns the command line and the environment into a program's settings.
 
 use crate::mistakes::Mistakes;
 use clap::error::ErrorKind;
@@ -8,36 +8,37 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Reads what a program was told. A setting that is wrong has its default in what comes back, so that the caller can
-/// look at the others, too, before [`Mistakes::ensure_none`] tells of all of them. Help, or arguments that can't be
-/// taken apart, end the program here; `exit_code` is for whatever is wrong.
+/// Reads a program's settings. A wrong setting has its default in the result, so that the caller can check
+/// the others before [`Mistakes::ensure_none`] reports all mistakes. For help, and for arguments that can't
+/// be parsed, the program exits here; `exit_code` is the code for mistakes.
 ///
-/// An empty variable is one that is not set; so is an empty value of an option that has no default.
+/// An empty variable counts as not set; so does an empty value of an option that has no default.
 pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
     parse(std::env::args_os(), exit_code).map_err(|error| {
         if error.use_stderr() {
             eprintln!("{}: {}", P::command().get_name(), one_line(&error));
             return ExitCode::from(exit_code);
         }
-        // Nobody is left to tell if stdout is closed.
+        // Ignores a closed stdout.
         let _ = error.print();
         ExitCode::SUCCESS
     })
 }
 
-/// What clap says in several lines, without its advice to read the manual. Below a line that ends with a colon is what it names.
+/// Joins the lines of clap's message, without its advice to read the manual. The line after a colon is what
+/// the message names.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
-    // Behind `--` no program takes flags as values.
+    // Behind `--`, programs take no flags as values.
     let telling = telling.filter(|line| !line.starts_with("tip: to pass "));
     telling.collect::<Vec<_>>().join("; ").replace(":; ", ": ").replacen("error: ", "", 1)
 }
 
-/// clap ends at the first value that is wrong. So it takes the words apart as texts first; then each is tried, and those
-/// that pass are what is parsed.
+/// clap stops at the first wrong value. So this parses all values as text first, then tries each one, and
+/// finally parses those that pass.
 fn parse<P: Parser>(
     words: impl Iterator<Item = OsString>,
     exit_code: u8,
@@ -86,7 +87,8 @@ fn without_variable(arg: Arg) -> Arg {
     arg.env(None::<&str>)
 }
 
-/// The values of a setting that were given; a list may have blanks between them, and its separator at its end.
+/// Returns the given values of a setting; a list may have spaces between its values, and a separator at its
+/// end.
 fn given<'a>(arg: &Arg, texts: &'a ArgMatches) -> impl Iterator<Item = &'a str> + use<'a> {
     let id = arg.get_id().as_str();
     let source = texts.value_source(id);

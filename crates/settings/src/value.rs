@@ -1,4 +1,4 @@
-//! Values that settings of several programs take.
+//! Values that settings of several programs accept.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -19,12 +19,12 @@ pub fn duration(
     }
 }
 
-/// A duration as [`duration`] reads it, for the default of a setting: `clap` wants texts that live as long as the program.
+/// Formats a duration as [`duration`] parses it, for the default of a setting: `clap` requires a static text.
 pub fn shown(duration: Duration) -> &'static str {
     humantime::format_duration(duration).to_string().leak()
 }
 
-/// Parses a number within bounds; the text says which.
+/// Parses a number within bounds; the error names them.
 pub fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
     bounds: RangeInclusive<T>,
     takes: &'static str,
@@ -32,7 +32,7 @@ pub fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
     move |text| text.parse().ok().filter(|number| bounds.contains(number)).ok_or(takes)
 }
 
-/// Parses one of some words.
+/// Parses one of several words.
 pub fn choice<T: Copy + Send + Sync>(
     words: &'static [(&'static str, T)],
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -49,7 +49,7 @@ pub fn choice<T: Copy + Send + Sync>(
     }
 }
 
-/// Words with commas between them.
+/// A comma-separated list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
 
@@ -60,7 +60,7 @@ impl<T> Default for List<T> {
 }
 
 impl<T: FromStr> List<T> {
-    /// Parses a list of what the text says.
+    /// Parses a list of the values that the text describes.
     pub fn of(what: &'static str) -> impl Fn(&str) -> Result<Self, String> + Clone + Send + Sync + 'static {
         move |text| {
             let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());

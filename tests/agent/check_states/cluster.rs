@@ -1,7 +1,7 @@
 //! The checks that answer from memory: `node_ready`, `custom_conditions` and `service:`, beside a simulated API server.
 
 use crate::check_states::part::{Pace, Part, Says, State};
-use nodegate_kube_sim::{Effect, Scope};
+use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const UNKNOWN_WITHIN: u64 = 50;
 /// By when an API server that is back is followed again.
 const BACK_WITHIN: u64 = 16;
 
-const PLAYED_WITH: &str = "a simulated API server (`crates/kube-sim`), kubelet and node controller, which answer as a \
+const PLAYED_WITH: &str = "a simulated API server (`crates/testing/kube-sim`), kubelet and node controller, which answer as a \
                            kube-apiserver 1.36 was seen to: Debian has none";
 
 fn cluster(pace: Pace) -> Cluster {
@@ -116,7 +116,7 @@ impl NodeReady {
     }
 
     fn slow(&mut self) {
-        self.1.sim.faults().add(Effect::Latency { ms: 1000 }.on(Scope::all()));
+        self.1.sim.faults().add(Effect::Latency { ms: 1000 }.on(FaultScope::all()));
     }
 
     fn hang(&mut self) {

@@ -45,8 +45,8 @@ impl Part for Disk {
 }
 
 fn agent(disks: &Disks, paths: &str, pace: Pace) -> Agent {
-    let settings = format!("--check=disk_pressure:paths={paths},{}", pace.settings());
-    disks.agent(&["--checks=disk_pressure", &settings])
+    let settings = format!("--check-settings=disk_pressure:paths={paths},{}", pace.settings());
+    disks.agent(&["--background-checks=disk_pressure", &settings])
 }
 
 impl Disk {
@@ -150,7 +150,11 @@ impl Part for Unseen {
     }
 
     fn agent(&self) -> Agent {
-        let settings = format!("--check=disk_pressure:{}", self.0.settings());
-        self.1.agent_in_container(Container::OfItsOwn, "/e", &["--checks=disk_pressure", &settings])
+        let settings = format!("--check-settings=disk_pressure:{}", self.0.settings());
+        self.1.agent_in_container(
+            Container::OfItsOwn,
+            "/e",
+            &["--background-checks=disk_pressure", &settings],
+        )
     }
 }

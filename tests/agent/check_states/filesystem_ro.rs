@@ -28,7 +28,7 @@ impl Part for Filesystem {
         State::new("shut down", Self::shut_down, Says::Fails("…: /e (ext4 /dev/loop…")),
         State::new("repaired again", Self::repair, Says::Passes),
         State::new(
-            "somebody mounts it read-only",
+            "an operator mounts it read-only",
             Self::remount,
             Says::Fails("RemountedReadOnly: /e (ext4 /dev/loop…"),
         )
@@ -43,8 +43,8 @@ impl Part for Filesystem {
     }
 
     fn agent(&self) -> Agent {
-        let settings = format!("--check=filesystem_ro:paths=/e,{}", self.pace.settings());
-        self.disks.agent(&["--checks=filesystem_ro", &settings])
+        let settings = format!("--check-settings=filesystem_ro:paths=/e,{}", self.pace.settings());
+        self.disks.agent(&["--background-checks=filesystem_ro", &settings])
     }
 }
 
@@ -92,7 +92,11 @@ impl Part for Unseen {
     }
 
     fn agent(&self) -> Agent {
-        let settings = format!("--check=filesystem_ro:{}", self.0.settings());
-        self.1.agent_in_container(Container::OfItsOwn, "/e", &["--checks=filesystem_ro", &settings])
+        let settings = format!("--check-settings=filesystem_ro:{}", self.0.settings());
+        self.1.agent_in_container(
+            Container::OfItsOwn,
+            "/e",
+            &["--background-checks=filesystem_ro", &settings],
+        )
     }
 }

@@ -120,8 +120,8 @@ impl Stage {
     }
 
     fn agent(&self, up: Duration, settings: &str) -> Agent {
-        let check = format!("--check=kube_proxy:{}{settings}", self.pace.settings());
-        agent_on_node_up_for(up, &["--checks=kube_proxy".to_owned(), check])
+        let check = format!("--check-settings=kube_proxy:{}{settings}", self.pace.settings());
+        agent_on_node_up_for(up, &["--background-checks=kube_proxy".to_owned(), check])
     }
 }
 

@@ -67,7 +67,10 @@ impl Part for Kubelet {
     }
 
     fn agent(&self) -> Agent {
-        Agent::alone(&["--checks=kubelet".to_owned(), format!("--check=kubelet:{}", self.pace.settings())])
+        Agent::alone(&[
+            "--background-checks=kubelet".to_owned(),
+            format!("--check-settings=kubelet:{}", self.pace.settings()),
+        ])
     }
 }
 

@@ -34,7 +34,7 @@ impl Part for Dns {
         State::new("starting: its host is there, it does not listen", Self::name, REFUSED),
         State::new("healthy", |dns| dns.net.start_resolver(), Says::Passes),
         State::new("slow: takes 1.5 s", Self::slow, Says::Passes),
-        State::new("hung: its queue takes questions, nobody answers", Self::hang, NO_ANSWER).within(10),
+        State::new("hung: its queue takes queries, it never answers", Self::hang, NO_ANSWER).within(10),
         State::new("goes on", |dns| dns.net.signal_resolver("CONT"), Says::Passes),
         State::new("one of two is dead", Self::halve, Says::Passes),
         State::new(
@@ -108,13 +108,13 @@ impl Part for Gateway {
         State::new("the link is down", |gateway| gateway.net.router("ip link set rt0 down"), DOWN),
         State::new("the link is up again", Self::up, Says::Passes).within(15),
         State::new(
-            "removed: nobody has the router's IPv4 address",
+            "removed: no machine has the router's IPv4 address",
             Self::lose,
             Says::Fails("Gateway: 10.77.0.1 on eth0: no answer to ARP"),
         )
         .within(75)
         .long(),
-        State::new("started again: somebody has it", Self::back, Says::Passes).within(15).long(),
+        State::new("started again: a machine has it", Self::back, Says::Passes).within(15).long(),
         State::new("the default routes are gone", Self::unroute, GONE).newcomer(Says::Passes),
         State::new("they are back", Self::route, Says::Passes),
     ];
@@ -175,11 +175,11 @@ impl Part for Leftover {
     const TITLE: &'static str = "network: a leftover IPv6 route of a node with an IPv4 address";
     const PLAYED_WITH: &'static str = "the same router, whose neighbours are forgotten sooner, and a simulated API server for the Node's addresses";
     const STATES: &'static [State<Self>] = &[
-        State::new("healthy, but for the route to nobody", |_| (), Says::Passes),
-        State::new("removed: nobody has the router's IPv4 address", Self::lose, DEAD)
+        State::new("healthy, except for the route to nowhere", |_| (), Says::Passes),
+        State::new("removed: no machine has the router's IPv4 address", Self::lose, DEAD)
             .newcomer_at_first(DEAD_AT_FIRST)
             .within(10),
-        State::new("started again: somebody has it", Self::back, Says::Passes).within(10),
+        State::new("started again: a machine has it", Self::back, Says::Passes).within(10),
     ];
 
     fn start(pace: Pace) -> Self {

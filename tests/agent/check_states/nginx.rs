@@ -96,8 +96,12 @@ impl Nginx {
     }
 
     fn agent(&self, kind: &str, url: &str) -> Agent {
-        let settings = format!("--check={kind}:web:{}", self.pace.settings());
-        Agent::alone(&[format!("--{kind}-check=web={url}"), format!("--checks={kind}:web"), settings])
+        let settings = format!("--check-settings={kind}:web:{}", self.pace.settings());
+        Agent::alone(&[
+            format!("--{kind}-check=web={url}"),
+            format!("--background-checks={kind}:web"),
+            settings,
+        ])
     }
 }
 
@@ -160,7 +164,7 @@ impl Part for Tcp {
         State::new("absent: nothing has ever listened", |_| (), Says::Fails("ConnectionRefused")),
         State::new("healthy", |tcp| tcp.0.start(), Says::Passes),
         State::new("slow: takes a connection after 2 s", |tcp| tcp.0.slow(), Says::Passes),
-        State::new("hung: the kernel accepts, nobody answers", |tcp| tcp.0.hang(), Says::Passes),
+        State::new("hung: the kernel accepts, the server never answers", |tcp| tcp.0.hang(), Says::Passes),
         State::new(
             "hung, and its queue is full",
             |tcp: &mut Self| tcp.0.fill_queue(),

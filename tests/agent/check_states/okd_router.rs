@@ -54,8 +54,8 @@ impl Part for Router {
     fn agent(&self) -> Agent {
         let url = format!("url=http://{}/healthz/ready", self.address);
         Agent::alone(&[
-            "--checks=okd_router_1936".to_owned(),
-            format!("--check=okd_router_1936:{url},{}", self.pace.settings()),
+            "--background-checks=okd_router_1936".to_owned(),
+            format!("--check-settings=okd_router_1936:{url},{}", self.pace.settings()),
         ])
     }
 }

@@ -1,6 +1,6 @@
 //! A part of a node that a check looks at, and the states that it can be in.
 
-use nodegate_testbed::{Agent, Reply};
+use nodegate_testbed::{Agent, ProbeReply};
 use std::time::Duration;
 
 /// How often the check runs and how long a run may take: the defaults where times are measured, and less in a hurry.
@@ -164,14 +164,14 @@ impl Says {
     }
 
     /// Whether an answer is this one.
-    pub(crate) fn is(self, reply: &Reply, pace: Pace) -> bool {
+    pub(crate) fn is(self, reply: &ProbeReply, pace: Pace) -> bool {
         said(reply) == self.verdict()
             && matches(&pace.words(self.reason()), &reply.reason().unwrap_or_default())
     }
 }
 
 /// An answer's verdict in the words of the table.
-pub(crate) fn said(reply: &Reply) -> String {
+pub(crate) fn said(reply: &ProbeReply) -> String {
     let verdict = match reply.status {
         200 => "passes",
         DRAINING => "drains",

@@ -2,7 +2,7 @@
 
 use crate::check_states::part::{Pace, Part, Says, State, question, said};
 use nodegate_testbed::waiting::DEADLINE;
-use nodegate_testbed::{Agent, Reply};
+use nodegate_testbed::{Agent, ProbeReply};
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -84,7 +84,7 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
 }
 
 /// Waits until it says one of these.
-fn shows(ask: impl Fn() -> Reply, says: &[Says], pace: Pace) -> Result<Duration, String> {
+fn shows(ask: impl Fn() -> ProbeReply, says: &[Says], pace: Pace) -> Result<Duration, String> {
     let start = Instant::now();
     let mut seen = Vec::new();
     loop {
@@ -103,7 +103,7 @@ fn shows(ask: impl Fn() -> Reply, says: &[Says], pace: Pace) -> Result<Duration,
 }
 
 /// Sees that it says so for as long as two runs take.
-fn stays(ask: impl Fn() -> Reply, says: Says, pace: Pace) -> Result<(), String> {
+fn stays(ask: impl Fn() -> ProbeReply, says: Says, pace: Pace) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < pace.interval() * 2 + SLACK {
         let reply = ask();
@@ -115,6 +115,6 @@ fn stays(ask: impl Fn() -> Reply, says: Says, pace: Pace) -> Result<(), String> 
     Ok(())
 }
 
-fn body(reply: &Reply) -> String {
+fn body(reply: &ProbeReply) -> String {
     format!("{} ({})", said(reply), reply.reason().unwrap_or_default())
 }

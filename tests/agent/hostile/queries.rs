@@ -4,7 +4,7 @@ use super::client::connect;
 use super::scene::Scene;
 use nodegate_testbed::http::{ask_on, read_all, read_answer};
 use nodegate_testbed::stub::{Act, Stub};
-use nodegate_testbed::{Reply, until};
+use nodegate_testbed::{ProbeReply, until};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,9 +12,9 @@ use std::net::TcpStream;
 /// In everything below, so that it is found wherever it gets.
 const MARK: &str = "h0st1le";
 
-fn get(scene: &Scene, target: &str) -> Reply {
+fn get(scene: &Scene, target: &str) -> ProbeReply {
     let answer = ask_on(connect(scene.address()), format!("GET {target} HTTP/1.0\r\n\r\n"));
-    Reply::parse(&answer).unwrap_or_else(|| panic!("{target}: {answer}"))
+    ProbeReply::parse(&answer).unwrap_or_else(|| panic!("{target}: {answer}"))
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn names_stay_where_they_belong() {
         ("http:http://169.254.169.254/", "http:http://169.254.169.254/".to_owned()),
     ];
     for (asked, name) in &names {
-        let Reply { status, head, body } = get(&scene, &format!("/health?check={MARK}{asked}"));
+        let ProbeReply { status, head, body } = get(&scene, &format!("/health?check={MARK}{asked}"));
         assert_eq!(status, 503, "{asked}: {body}");
         let json: serde_json::Value =
             serde_json::from_str(&body).unwrap_or_else(|error| panic!("{asked}: {error}: {body}"));
@@ -56,7 +56,7 @@ fn names_stay_where_they_belong() {
         // The same names elsewhere.
         assert_eq!(get(&scene, &format!("/nodecheck?check={MARK}{asked}")).body, "Down", "{asked}");
         assert_eq!(get(&scene, &format!("/services/{MARK}{asked}/{asked}")).status, 404, "{asked}");
-        let Reply { status, body, .. } = get(&scene, &format!("/health?drain={MARK}{asked}"));
+        let ProbeReply { status, body, .. } = get(&scene, &format!("/health?drain={MARK}{asked}"));
         assert_eq!(status, 400, "{asked}: {body}");
         assert!(
             serde_json::from_str::<serde_json::Value>(&body).is_ok() && !body.contains('\n'),
@@ -149,7 +149,7 @@ fn queries_that_never_repeat_are_not_kept() {
 fn those_who_wait_for_a_check_that_hangs_take_nobody_s_place() {
     let stub = Stub::start(Act::Hang);
     let hangs = format!("--http-check=hangs={}", stub.url("/"));
-    let mut scene = Scene::begin("1,500 that wait", &[&hangs, "--check=http:hangs:timeout=5s"]);
+    let mut scene = Scene::begin("1,500 that wait", &[&hangs, "--check-settings=http:hangs:timeout=5s"]);
     // The check starts with the first of them, and all wait for its first result.
     let mut waiting: Vec<TcpStream> = (0..1500)
         .map(|n| {

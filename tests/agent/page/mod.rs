@@ -6,7 +6,7 @@ mod probers;
 
 use browser::Browser;
 use looks::look;
-use nodegate_testbed::{Agent, Cluster, NODE, Reply, until};
+use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ fn each_state_is_told_without_colour_and_read_by_everybody() {
     let cluster = Cluster::start();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", port.local_addr().unwrap());
-    let args = ["--stale-after=3s", "--tcp-check", &own, "--checks=tcp:db"];
+    let args = ["--stale-after=3s", "--tcp-check", &own, "--background-checks=tcp:db"];
     let agent = cluster.ready_agent(&args);
     let mut symbols = BTreeSet::new();
 
@@ -61,7 +61,7 @@ fn each_state_is_told_without_colour_and_read_by_everybody() {
     assert!(again.text.contains("last: ") && again.flips.len() >= 3, "{again:?}");
 
     cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", Reply::is_stale);
+    agent.wait_for("stale", ProbeReply::is_stale);
     let stale = look(&browser, &agent, "stale");
     assert_eq!((stale.title.as_str(), stale.word.as_str()), ("Ready? · n1", "Ready?"));
     assert!(stale.text.contains("A guess: the API server was last heard"), "{}", stale.text);

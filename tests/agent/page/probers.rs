@@ -52,7 +52,7 @@ fn it_shows_who_asks_and_what_they_send_stays_text() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let port = ports::free();
-    let agent = cluster.ready_agent(&[&format!("--agent-port={port}")]);
+    let agent = cluster.ready_agent(&[&format!("--agent-check-port={port}")]);
     let agent_check = SocketAddr::new(agent.address().ip(), port);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn it_shows_who_asks_and_what_they_send_stays_text() {
         agent.wait_reason("Unschedulable");
         let draining = look(&browser, &agent, "asked-draining");
         // Whoever asks may be a stranger until the agent has listened for a while.
-        for text in ["Out", "of the pool for", "Not known whether told: the agent has listened for"] {
+        for text in ["Out", "of the pool for", "Told is unknown: the agent has listened for"] {
             assert!(draining.text.contains(text), "no {text:?} in {}", draining.text);
         }
     });

@@ -3,7 +3,7 @@
 use super::listening::Listening;
 use super::{Balancer, EVERY};
 use nodegate_server::ProberSettings;
-use nodegate_testbed::http::{self, Reply};
+use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const TAKEN: &str = "took over the probers of the agent before this one probers=1";
-const CANNOT: &str = "can't take over the probers of the agent before this one";
+const TAKEN: &str = "took over the probers of the predecessor probers=1";
+const CANNOT: &str = "can't take over the probers of the predecessor";
 
 /// The real agent, on this port.
 fn agent(cluster: &Cluster, port: u16, args: &[&str]) -> Agent {
@@ -24,7 +24,7 @@ fn agent(cluster: &Cluster, port: u16, args: &[&str]) -> Agent {
 }
 
 fn drain(address: SocketAddr) -> Value {
-    http::get(address, "/drain.json").as_ref().map(Reply::json).unwrap_or_default()
+    http::get(address, "/drain.json").as_ref().map(ProbeReply::json).unwrap_or_default()
 }
 
 fn told(address: SocketAddr) -> Instant {
@@ -67,7 +67,7 @@ fn what_is_no_predecessor_hands_nothing_on() {
         (json!({"node": "n2", "probers": [], "drain": {"listening_ms": 1_000_000}}), "it is about the node"),
         (json!({"node": NODE, "probers": 1}), "it is not what an agent writes"),
     ] {
-        let other = nodegate_testbed::stub::Server::saying(format!("HTTP/1.1 200 OK\r\n\r\n{answer}"));
+        let other = nodegate_testbed::stub::StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{answer}"));
         // It listens at another port, which this agent's --metrics-addr names for all of both.
         let metrics = format!("--metrics-addr={}", other.address());
         let output = Command::new(programs::agent())
@@ -75,7 +75,7 @@ fn what_is_no_predecessor_hands_nothing_on() {
             .env("NODE_NAME", NODE)
             .env("KUBECONFIG", cluster.kubeconfig())
             .env("LISTEN_PORT", ports::free().to_string())
-            .env("NODEGATE_AGENT_PORT", "0")
+            .env("NODEGATE_AGENT_CHECK_PORT", "0")
             .output()
             .unwrap();
         let log = String::from_utf8(output.stderr).unwrap();

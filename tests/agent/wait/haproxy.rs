@@ -86,7 +86,7 @@ fn told_in_full_by_the_real_agent() {
     let clients = [client(), client()];
     let agent_port = ports::free();
     let ports = [agent_port, ingress.local_addr().unwrap().port()].map(|port| port.to_string());
-    let agent = cluster.ready_agent(&["--agent-port", &ports[0], "--traffic-port", &ports[1]]);
+    let agent = cluster.ready_agent(&["--agent-check-port", &ports[0], "--traffic-port", &ports[1]]);
     let directory = tempfile::tempdir().unwrap();
     let haproxy = start(directory.path(), agent.address(), agent_port);
     let up = BTreeSet::from(["UP".to_owned()]);

@@ -1,7 +1,7 @@
 //! The first answer ever given is a true one, and there is one even when the API server can't be reached.
 
 use super::lab::Lab;
-use nodegate_testbed::network::proxy::Mode;
+use nodegate_testbed::network::proxy::ProxyMode;
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn a_node_that_does_not_exist() {
 #[test]
 fn unreachable_at_the_start() {
     let lab = Lab::start();
-    lab.proxy.set(Mode::Down);
+    lab.proxy.set(ProxyMode::Down);
     let started = Instant::now();
     let agent = lab.agent(&["--stale-after=3s"]);
     let listening = started.elapsed();
@@ -72,7 +72,7 @@ fn unreachable_at_the_start() {
     assert_eq!(agent.get("/readyz").status, 200);
     agent.until_so("the warning", |agent| agent.logged("the cache is stale") > 0);
 
-    lab.proxy.set(Mode::Pass);
+    lab.proxy.set(ProxyMode::Pass);
     let back = Instant::now();
     let ready = agent.until_ready();
     agent.until_so("the recovery in the log", |agent| agent.logged("follows the API server again") > 0);

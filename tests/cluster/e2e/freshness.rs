@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use nodegate_testbed::Agent;
-use nodegate_testbed::network::proxy::Mode;
+use nodegate_testbed::network::proxy::ProxyMode;
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(crate) fn loses_and_finds(lab: &Lab) {
     let agent = lab.ready_agent(&[STALE_AFTER]);
     assert_eq!(agent.metric("nodegate_cache_stale"), Some(0.0));
     let lost = Instant::now();
-    lab.proxy.set(Mode::Down);
+    lab.proxy.set(ProxyMode::Down);
     let stale = agent.until("a stale answer", |reply| {
         assert_eq!(reply.status, 200, "a lost API server takes no node out: {}", reply.body);
         reply.is_stale()
@@ -48,7 +48,7 @@ pub(crate) fn loses_and_finds(lab: &Lab) {
         agent.log_text()
     );
 
-    lab.proxy.set(Mode::Pass);
+    lab.proxy.set(ProxyMode::Pass);
     let recovered = recovers(&agent);
     let logged = (agent.logged(WARNING), agent.logged(RECOVERY));
     assert_eq!(logged, (1, 1), "warnings and recoveries:\n{}", agent.log_text());
@@ -70,18 +70,18 @@ fn keep_drain_holds_a_drained_node_and_no_other() {
     let lab = Lab::start();
     let args = [STALE_AFTER, "--on-stale=keep-drain"];
     let agent = lab.ready_agent(&args);
-    lab.proxy.set(Mode::Down);
+    lab.proxy.set(ProxyMode::Down);
     let open = agent.until("a stale answer", |reply| {
         assert_eq!(reply.status, 200, "{}", reply.body);
         reply.is_stale()
     });
     assert_eq!(open.reply.status, 200);
-    lab.proxy.set(Mode::Pass);
+    lab.proxy.set(ProxyMode::Pass);
     recovers(&agent);
 
     let cordon = lab.kubectl.cordon();
     agent.until_reason("Unschedulable");
-    lab.proxy.set(Mode::Down);
+    lab.proxy.set(ProxyMode::Down);
     let lost = Instant::now();
     let held = agent.until("a stale answer that holds the drain", |reply| {
         assert_eq!((reply.status, reply.reason().as_deref()), (503, Some("Unschedulable")), "{}", reply.body);
@@ -89,7 +89,7 @@ fn keep_drain_holds_a_drained_node_and_no_other() {
     });
     held.assert_within(lost, IN_TIME, &agent);
     assert_eq!(agent.get("/health?drain=404").status, 404);
-    lab.proxy.set(Mode::Pass);
+    lab.proxy.set(ProxyMode::Pass);
     cordon.undo();
     agent.until_ready();
     seen(
@@ -105,13 +105,13 @@ fn keep_drain_holds_a_drained_node_and_no_other() {
 fn not_ready_fails_closed() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[STALE_AFTER, "--on-stale=not-ready"]);
-    lab.proxy.set(Mode::Down);
+    lab.proxy.set(ProxyMode::Down);
     let lost = Instant::now();
     let closed = agent.until("a 503", |reply| reply.status == 503);
     closed.assert_within(lost, IN_TIME, &agent);
     assert_eq!(closed.reply.reason().as_deref(), Some("CacheStale"));
     assert!(closed.reply.is_stale());
-    lab.proxy.set(Mode::Pass);
+    lab.proxy.set(ProxyMode::Pass);
     let recovered = recovers(&agent);
     assert_eq!(agent.health().status, 200);
     seen(

@@ -2,7 +2,7 @@
 
 use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
-use nodegate_kube_sim::{Effect, Scope};
+use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{Agent, until};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(crate) fn token_rotated() -> Row {
     });
     scene.fails_open();
     scene.restarts("unauthorized");
-    scene.logged_once(r#"the watch fails for another reason resource="nodes" reason="unauthorized""#);
+    scene.logged_once(r#"watch failed for another reason; retrying resource="nodes" reason="unauthorized""#);
     scene.heal(|scene| {
         let config = scene.cluster.sim.kubeconfig_for("new-token");
         std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
@@ -29,7 +29,7 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
     let mut scene = Scene::start();
     let forbidden = scene.fault(|scene| {
         let sim = &scene.cluster.sim;
-        let forbidden = sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["nodes"])));
+        let forbidden = sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["nodes"])));
         sim.close_watches(Some("nodes"));
         forbidden
     });
@@ -48,7 +48,7 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
 
 pub(crate) fn rbac_forbids_leases() -> Row {
     let (cluster, began) = (cluster(), Instant::now());
-    let leases = || Scope::all().resources(&["leases"]);
+    let leases = || FaultScope::all().resources(&["leases"]);
     // What is wrong at first must not keep it from saying what is wrong then.
     let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
     let agent = cluster.ready_agent(&["--stale-after=10s", SYNCED]);

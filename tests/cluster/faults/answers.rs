@@ -3,7 +3,7 @@
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
-use nodegate_kube_sim::{Effect, Fault, Scope};
+use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::until;
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,11 @@ fn storm(codes: &[u16], times: f64, reason: &str, connections: u64) -> Row {
 /// after it.
 pub(crate) fn told_to_go_away() -> Row {
     let cluster = cluster();
-    cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
+    cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
     let agent = cluster.ready_agent(&[STALE_AFTER_ARG, SYNCED]);
     let mut scene = Scene::probed(cluster, agent);
     let leaving = scene.fault(|scene| {
-        let questions = Scope::all().resources(&["nodes"]).verbs(&["get"]);
+        let questions = FaultScope::all().resources(&["nodes"]).verbs(&["get"]);
         scene.cluster.sim.faults().add(Effect::GoAway.on(questions))
     });
     scene.restarts("moved");
@@ -94,7 +94,7 @@ pub(crate) fn watches_closed_at_once_in_a_loop() -> Row {
 }
 
 fn next_node_event(effect: Effect) -> Fault {
-    effect.on(Scope::all().resources(&["nodes"]).verbs(&["watch"]))
+    effect.on(FaultScope::all().resources(&["nodes"]).verbs(&["watch"]))
 }
 
 pub(crate) fn malformed_events() -> Row {
@@ -154,7 +154,7 @@ pub(crate) fn all_watches_deaf() -> Row {
     });
     scene.notices(CORDONED, Duration::from_secs(11));
     scene.restarts("deaf");
-    scene.logged_once("the API server knows of a change that the watch did not tell");
+    scene.logged_once("the watch missed a change that the API server has");
     scene.heal(|scene| {
         scene.cluster.sim.faults().remove(deaf);
         scene.cluster.sim.close_watches(None);
@@ -169,7 +169,7 @@ pub(crate) fn all_watches_deaf() -> Row {
 pub(crate) fn node_watch_deaf_beside_a_live_lease() -> Row {
     let mut scene = Scene::patient();
     let deaf = scene.fault(|scene| {
-        let deaf = Effect::Deaf { bookmarks: false }.on(Scope::all().resources(&["nodes"]));
+        let deaf = Effect::Deaf { bookmarks: false }.on(FaultScope::all().resources(&["nodes"]));
         let deaf = scene.cluster.sim.faults().add(deaf);
         scene.cluster.cordon();
         deaf

@@ -17,7 +17,9 @@ pub(crate) fn killed_and_restarted() -> Row {
     scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
     scene.fails_open();
     assert_eq!(scene.agent.metric(&up), Some(0.0));
-    let lost = |line: &&str| line.contains("watch lost") && line.contains(&format!(r#"server="{address}""#));
+    let lost = |line: &&str| {
+        line.contains("watch failed; retrying") && line.contains(&format!(r#"server="{address}""#))
+    };
     assert_eq!(scene.agent.log_text().lines().filter(lost).count(), 1, "{}", scene.agent.log_text());
     scene.cluster.sim.cordon(NODE);
     scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());

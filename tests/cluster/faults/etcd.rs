@@ -3,7 +3,7 @@
 
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::table::Row;
-use nodegate_kube_sim::{Effect, Scope, Server};
+use nodegate_kube_sim::{ApiServer, Effect, FaultScope};
 use nodegate_testbed::network::proxy::Proxy;
 use nodegate_testbed::{Agent, Cluster, NODE};
 use std::time::Duration;
@@ -28,8 +28,8 @@ fn cut_off_in(mut scene: Scene) -> Row {
     scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &[]));
     scene.fails_open();
     let server = scene.cluster.sim.address();
-    scene.logged_once("the API server does not answer whether the cache is current");
-    scene.logged_once(&format!(r#"current server="{server}""#));
+    scene.logged_once("the API server does not answer the consistency check; retrying");
+    scene.logged_once(&format!(r#"retrying server="{server}""#));
     scene.heal(|scene| scene.cluster.sim.mend_etcd());
     scene.recovers(CORDONED);
     scene.row(&[FRESH, STALE, CORDONED])
@@ -70,7 +70,35 @@ fn beside_a_healthy_one(cluster: Cluster) -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-fn balancer(cluster: &Cluster, other: &Server) -> Proxy {
+/// One of two API servers has too much to do, and wants to be left alone for longer than the cache may be old. The agent asks the
+/// other one.
+pub(crate) fn refused_beside_a_healthy_one() -> Row {
+    let cluster = without_leases();
+    let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
+    let balancer = balancer(&cluster, &healthy);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=5s", SYNCED]);
+    agent.wait_ready();
+    let mut scene = Scene::probed(cluster, agent);
+    let refusing = scene.fault(|scene| {
+        let checks = FaultScope::all().resources(&["nodes"]).verbs(&["get"]).servers(&[0]);
+        scene.cluster.sim.faults().add(Effect::Status { code: 429, retry_after: 30 }.on(checks))
+    });
+    let checks = |code: u16| format!(r#"nodegate_api_requests_total{{verb="get",code="{code}"}}"#);
+    // The second answer comes when the first is too old.
+    for (code, times) in [(429, 1.0), (200, 2.0)] {
+        scene.notices_itself("consistency checks", |agent| {
+            agent.metric(&checks(code)).filter(|count| *count >= times)
+        });
+    }
+    assert_eq!(scene.agent.metric(&checks(429)), Some(1.0), "it is left alone");
+    assert_eq!(balancer.accepted(), 2, "the watch is on the connection on which the question was answered");
+    scene.heal(|scene| scene.cluster.sim.faults().remove(refusing));
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[FRESH])
+}
+
+fn balancer(cluster: &Cluster, other: &ApiServer) -> Proxy {
     let ports = [cluster.sim.address().port(), other.address().port()];
     let balancer = Proxy::balanced(ports.map(|port| ("127.0.0.1".to_owned(), port)).into()).unwrap();
     let config = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
@@ -82,7 +110,7 @@ fn balancer(cluster: &Cluster, other: &Server) -> Proxy {
 
 fn without_leases() -> Cluster {
     let cluster = cluster();
-    cluster.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["leases"])));
+    cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
     cluster
 }
 

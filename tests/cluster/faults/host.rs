@@ -80,7 +80,7 @@ pub(crate) fn few_descriptors() -> Row {
     command.arg("--nofile=64:64").arg(programs::agent()).arg(SYNCED);
     let agent = cluster.launch(command);
     let mut scene = Scene::of(cluster, agent);
-    scene.logged_once("the limit of file descriptors allows for fewer connections");
+    scene.logged_once("the limit of file descriptors allows fewer connections");
     let idle = scene.fault(|scene| {
         let idle = idle_clients(scene, 10);
         scene.cluster.sim.reset_connections();
@@ -136,7 +136,8 @@ fn idle_clients(scene: &Scene, in_one_go: u32) -> Vec<TcpStream> {
 pub(crate) fn probe_target_never_answers() -> Row {
     let stub = Stub::start(answer("200 OK", "ok"));
     let check = format!("--http-check=web={}", stub.url("/"));
-    let settings = ["--check=http:web:interval=200ms,timeout=500ms", "--default-checks=node_ready,http:web"];
+    let settings =
+        ["--check-settings=http:web:interval=200ms,timeout=500ms", "--default-checks=node_ready,http:web"];
     let mut scene = Scene::with(cluster(), &[&check, settings[0], settings[1]]);
     let hangs = "503 Timeout after 500ms";
     scene.fault(|_| stub.now(Act::Hang));

@@ -38,14 +38,14 @@ pub(crate) fn dead_kubelet() -> Row {
 pub(crate) fn kubelet_cut_off() -> Row {
     let kubelet = Stub::start(answer("200 OK", "ok"));
     let cluster = Cluster::with(|builder| usual(builder).grace(GRACE));
-    let check = format!("--check=kubelet:interval=500ms,url={}", kubelet.url("/healthz"));
+    let check = format!("--check-settings=kubelet:interval=500ms,url={}", kubelet.url("/healthz"));
     let mut scene = Scene::with(cluster, &["--stale-after=10s", &check]);
     scene.fault(|scene| scene.cluster.sim.stop_kubelet(NODE));
     let unconfirmed = |body: &str| body.contains("\"unconfirmed\":true");
     scene
         .agent
         .wait_for("the agent to ask the kubelet", |reply| reply.status == 200 && unconfirmed(&reply.body));
-    scene.logged_once("does not hear the kubelet");
+    scene.logged_once("gets no heartbeat from the kubelet");
     scene.heal(|scene| scene.cluster.sim.start_kubelet(NODE));
     scene.agent.wait_for("the API server's word", |reply| reply.status == 200 && !unconfirmed(&reply.body));
     scene.never_stale();

@@ -6,7 +6,26 @@ use nodegate_testbed::network::ports;
 use nodegate_testbed::programs;
 use nodegate_testbed::{Agent, Cluster};
 use std::process::Command;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No load balancer is told that a drained node is ready because its agent is up before the API server.
+pub(crate) fn booted_before_the_api_server() -> Row {
+    let cluster = cluster();
+    cluster.cordon();
+    cluster.wait(cluster.sim.kill());
+    let agent = thread::scope(|scope| {
+        let agent = scope.spawn(|| cluster.agent(&[]));
+        thread::sleep(Duration::from_secs(8));
+        cluster.wait(cluster.sim.restart(false)).unwrap();
+        agent.join().unwrap()
+    });
+    let mut scene = Scene::probed(cluster, agent);
+    scene.fault(|_| {});
+    scene.never_stale();
+    scene.goes_on();
+    scene.row(&[CORDONED])
+}
 
 /// The successor can't see the cordon. Its predecessor could, and holds the drain: so does it.
 pub(crate) fn replaced_in_an_outage() -> Row {
@@ -28,7 +47,7 @@ pub(crate) fn replaced_in_an_outage() -> Row {
     scene.lasts();
     let (ended, log) = std::mem::replace(&mut scene.agent, second).terminate();
     assert!(ended.success(), "{log}");
-    scene.logged_once("taking over what was last known of the node");
+    scene.logged_once("taking over the last known facts of the node");
     scene.heal(|scene| {
         scene.cluster.uncordon();
         scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap();

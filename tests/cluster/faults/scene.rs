@@ -30,7 +30,7 @@ pub(crate) const CORDONED: &str = "503 Unschedulable";
 
 const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
-const LOST: &str = "watch lost, starting over";
+const LOST: &str = "watch failed; retrying";
 
 /// The API server's side of a story.
 pub(crate) trait Api {

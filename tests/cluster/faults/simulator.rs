@@ -3,7 +3,7 @@
 use super::scene::Api;
 use nodegate_kube_sim::Reading;
 use nodegate_testbed::http;
-use nodegate_testbed::{Reply, process, programs};
+use nodegate_testbed::{ProbeReply, process, programs};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ impl Simulator {
 
     fn control(&self, request: &str) -> String {
         let head = format!("{request} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");
-        let reply = Reply::parse(&http::exchange(self.control, &head, http::PATIENCE).unwrap()).unwrap();
+        let reply = ProbeReply::parse(&http::exchange(self.control, &head, http::PATIENCE).unwrap()).unwrap();
         assert_eq!(reply.status, 200, "{request}: {reply:?}");
         reply.body
     }

@@ -18,7 +18,7 @@ fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
         until("the watch to be resumed", || (sim.counters().read().watches == 2).then_some(()));
     }
     assert_eq!(sim.counters().read().connections, 1);
-    assert_eq!(scene.agent.logged("watch lost"), 0, "{}", scene.agent.log_text());
+    assert_eq!(scene.agent.logged("watch failed"), 0, "{}", scene.agent.log_text());
     scene.goes_on();
 }
 

@@ -2,7 +2,8 @@
 
 use nodegate_testbed::http::{is_closed, read_answer};
 use socket2::{Domain, Socket, Type};
-use std::io::{ErrorKind, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +12,11 @@ use std::time::{Duration, Instant};
 
 /// How long an attacker waits for anything.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a flood keeps each of its connections.
+const HELD: Duration = Duration::from_secs(1);
+
+/// What all of them ask, and whoever they want to be taken for.
+pub(crate) const QUESTION: &str = "GET /health HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n";
 
 /// Strangers at work, each at an address of its own; they stop when this is dropped.
 pub(crate) struct Attack {
@@ -51,6 +57,27 @@ impl Attack {
     }
 }
 
+/// The address of a stranger.
+pub(crate) fn address_of(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 9, 0, number)
+}
+
+fn socket_at(address: Ipv4Addr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((address, 0)).into())?;
+    Ok(socket)
+}
+
+/// Connects from an address.
+pub(crate) fn connect_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket_at(address)?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
 impl Drop for Attack {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -70,13 +97,7 @@ impl Stranger {
     }
 
     fn connect(&self) -> Option<TcpStream> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into()).ok()?;
-        socket.connect_timeout(&self.to.into(), PATIENCE).ok()?;
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        stream.set_write_timeout(Some(PATIENCE)).ok()?;
-        Some(stream)
+        connect_from(address_of(self.number), self.to).ok()
     }
 
     /// One request on a connection of its own, of which the answer is read.
@@ -123,8 +144,8 @@ pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
 }
 
 /// Has as many names as an address may have, each as long as a header can be, and asks for everything now and then.
-pub(crate) fn has_long_names(stranger: &Stranger) {
-    stranger.at(50, |number| {
+pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
+    stranger.at(rate, |number| {
         let (name, address) = (number % 128, stranger.number);
         let ballast = "x".repeat(if number % 2 == 0 { 6000 } else { 400 });
         stranger.ask(&format!(
@@ -193,12 +214,52 @@ fn is_closed_now(stream: &mut TcpStream) -> bool {
 
 /// Asks something else on each connection.
 pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |number| {
-        stranger.ask(&format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number));
-    });
+    stranger.at(rate, |number| stranger.ask(&new_question(stranger, number)));
+}
+
+fn new_question(stranger: &Stranger, number: u64) -> String {
+    format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number)
 }
 
 /// Asks the same on each connection.
 pub(crate) fn connects_anew(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |_| stranger.ask("GET /health HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n"));
+    stranger.at(rate, |_| stranger.ask(QUESTION));
+}
+
+/// Asks the same on each connection, or something else if those are `new`, so often a second, however long the answers take.
+pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
+    let mut open = VecDeque::new();
+    let begin = |number| -> io::Result<TcpStream> {
+        let socket = socket_at(address_of(stranger.number))?;
+        socket.set_nonblocking(true)?;
+        let connected = socket.connect(&stranger.to.into());
+        connected.or_else(|error| if is_under_way(&error) { Ok(()) } else { Err(error) })?;
+        let mut stream = TcpStream::from(socket);
+        // A connection that is not there yet takes nothing, and is one that says nothing.
+        let _ = stream
+            .write_all(if new { new_question(stranger, number) } else { QUESTION.to_owned() }.as_bytes());
+        Ok(stream)
+    };
+    let began = Instant::now();
+    let mut number = 0;
+    while stranger.goes_on() {
+        // What a busy machine holds up is made up for, if it is less than a second's.
+        let due = u64::try_from(began.elapsed().as_millis()).unwrap() * u64::from(rate) / 1000;
+        for number in number.max(due.saturating_sub(rate.into()))..due {
+            if let Ok(stream) = begin(number) {
+                stranger.asked(1);
+                open.push_back((Instant::now(), stream));
+            }
+            while open.front().is_some_and(|(since, _): &(Instant, _)| since.elapsed() > HELD) {
+                open.pop_front();
+            }
+        }
+        number = due;
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_under_way(error: &io::Error) -> bool {
+    const EINPROGRESS: i32 = 115;
+    error.raw_os_error() == Some(EINPROGRESS)
 }

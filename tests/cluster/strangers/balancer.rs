@@ -5,7 +5,7 @@ use nodegate_testbed::prober::{Probe, Prober, Saw};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// On either kind of connection.
 const PROBES_A_SECOND: u32 = 5;
@@ -49,15 +49,18 @@ impl Balancer {
         self.kept.wait(count);
     }
 
-    pub(crate) fn end(mut self) -> Seen {
+    /// What came of the probes that were sent before `end`, when the node was cordoned.
+    pub(crate) fn end(mut self, end: Instant) -> Seen {
         self.new.stop();
         self.kept.stop();
-        let kinds = [self.new.probes(), self.kept.probes()];
+        let kinds = [self.new.probes(), self.kept.probes()]
+            .map(|probes| probes.into_iter().filter(|probe| probe.sent < end).collect::<Vec<_>>());
         let times = |probes: &[Probe]| probes.iter().map(|probe| probe.answered - probe.sent).max();
         let slowest = kinds.each_ref().map(|probes| times(probes).unwrap_or_default());
         let probes = kinds.concat();
         let failed = probes.iter().filter_map(|probe| match &probe.saw {
             Saw::Answer(200, _) => None,
+            Saw::Answer(503, _) if probe.answered >= end => None,
             other => Some(other.to_string()),
         });
         Seen { probes: probes.len(), failed: failed.collect(), slowest }

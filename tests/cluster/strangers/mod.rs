@@ -5,13 +5,15 @@
 
 mod attacks;
 mod balancer;
+mod forged;
 mod group;
 
 use attacks::{Attack, Stranger};
 use balancer::{Balancer, Seen};
+use forged::SlowBalancer;
 use group::Group;
 use nodegate_testbed::process::{allow_descriptors, memory};
-use nodegate_testbed::{Agent, Cluster, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, programs};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -30,45 +32,76 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// How many descriptors the strangers need.
 const DESCRIPTORS: u64 = 8192;
 
-/// An attack: what it is, how many strangers, and what each does.
+/// For how long an agent listens until it can know its probers.
+const LISTENS_FOR: Duration = Duration::from_secs(92);
+/// How long `told` is waited for.
+const MOST_UNTIL_TOLD: Duration = Duration::from_secs(10);
+
+/// An attack: what it is, how many strangers, how often a second each asks, if that is given, and what each does.
 #[derive(Clone, Copy)]
 struct Story {
     attack: &'static str,
     strangers: u8,
-    act: fn(&Stranger),
+    rate: u32,
+    act: fn(&Stranger, u32),
 }
 
 /// What the machine adds by itself.
-const NOBODY: Story = Story { attack: "nobody, for comparison", strangers: 0, act: |_| {} };
+const NOBODY: Story = Story { attack: "nobody, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
 const NEVER_READ: Story = Story {
     attack: "600 readers that do not read, at 8 addresses",
     strangers: 8,
-    act: |stranger| attacks::never_reads(stranger, 75),
+    rate: 0,
+    act: |stranger, _| attacks::never_reads(stranger, 75),
 };
-const LONG_NAMES: Story =
-    Story { attack: "128 long names at each of 8 addresses", strangers: 8, act: attacks::has_long_names };
+const LONG_NAMES: Story = Story {
+    attack: "128 long names at each of 8 addresses",
+    strangers: 8,
+    rate: 50,
+    act: attacks::has_long_names,
+};
 const HEADS: Story = Story {
     attack: "pipelined HEADs for everything, on 4 connections",
     strangers: 4,
-    act: attacks::pipelines_heads,
+    rate: 0,
+    act: |stranger, _| attacks::pipelines_heads(stranger),
 };
 const BUSY: Story = Story {
     attack: "1,023 busy kept connections",
     strangers: 1,
-    act: |stranger| attacks::keeps_busy(stranger, 1023),
+    rate: 0,
+    act: |stranger, _| attacks::keeps_busy(stranger, 1023),
 };
 const QUESTIONS: Story = Story {
     attack: "new questions on new connections",
     strangers: 8,
-    act: |stranger| attacks::asks_new_questions(stranger, 25),
+    rate: 25,
+    act: attacks::asks_new_questions,
 };
-const CONNECTIONS: Story = Story {
-    attack: "one question on new connections",
-    strangers: 8,
-    act: |stranger| attacks::connects_anew(stranger, 50),
-};
+const CONNECTIONS: Story =
+    Story { attack: "one question on new connections", strangers: 8, rate: 50, act: attacks::connects_anew };
+/// Plays with a balancer that asks once a second.
+const FORGED: Story = Story { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_anew };
 
-const STORIES: [Story; 7] = [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS];
+const STORIES: [Story; 8] = [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
+
+/// Strangers that go on asking at a rate, however long the answers take.
+const FLOODS: [Story; 2] = [
+    Story {
+        attack: "a flood of one question",
+        strangers: 8,
+        rate: 0,
+        act: |stranger, rate| attacks::floods(stranger, rate, false),
+    },
+    Story {
+        attack: "a flood of new questions",
+        strangers: 8,
+        rate: 0,
+        act: |stranger, rate| attacks::floods(stranger, rate, true),
+    },
+];
+/// Connections a second of a flood. The highest rate that is survived is named.
+const RATES: [u32; 6] = [125, 250, 500, 1000, 2000, 4000];
 
 /// What came of one.
 struct Row {
@@ -79,10 +112,12 @@ struct Row {
     /// Of its group, with the program itself and what the kernel holds.
     group_kib: u64,
     told: String,
+    /// Whether `told` was true too early.
+    forged: bool,
 }
 
 impl Story {
-    fn tell(self, agent: &Path, millicpu: u64, duration: Duration) -> Row {
+    fn tell(self, agent: &Path, millicpu: u64, listens: Duration, duration: Duration) -> Row {
         allow_descriptors(DESCRIPTORS);
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);
@@ -90,30 +125,53 @@ impl Story {
         let agent = cluster.launch(command);
         agent.wait_ready();
         let balancer = Balancer::start(agent.address());
+        let is_forged = self.attack == FORGED.attack;
+        let slow = is_forged.then(|| SlowBalancer::start(agent.address()));
         balancer.wait(3);
-        let attack = Attack::start(agent.address(), self.strangers, self.act);
+        // A forger comes when the agent knows the balancer.
+        thread::sleep(if is_forged { listens } else { listens.saturating_sub(duration) });
+        let attack =
+            Attack::start(agent.address(), self.strangers, move |stranger| (self.act)(stranger, self.rate));
         let began = Instant::now();
         let mut memory_kib = 0;
         while began.elapsed() < duration {
             memory_kib = memory_kib.max(memory(agent.pid()).anonymous);
             thread::sleep(Duration::from_millis(100));
         }
-        let rate = attack.rate();
-        let seen = balancer.end();
+        let (rate, end) = (attack.rate(), Instant::now());
+        let forged = slow.map(|slow| slow.told_after(&agent, &cluster, duration));
+        let told = match forged {
+            Some((fewest, cordons)) => format!("after {fewest} answers, of {cordons} cordons"),
+            None if listens.is_zero() => String::new(),
+            None => until_told(&agent, &cluster),
+        };
+        let seen = balancer.end(end);
         drop(attack);
-        let told = told(&agent);
-        Row { seen, rate, memory_kib, group_kib: group.peak() / 1024, told }
+        let forged = forged.is_some_and(|forged| !forged::holds(forged));
+        Row { seen, rate, memory_kib, group_kib: group.peak() / 1024, told, forged }
     }
 }
 
-fn told(agent: &Agent) -> String {
-    let drain =
-        &until("/status.json", || Some(agent.get("/status.json")).filter(|reply| reply.status == 200)).json()
-            ["drain"];
-    match (&drain["told"], drain["not_known"].as_str()) {
-        (_, Some(_)) => "not known".to_owned(),
-        (told, None) => told.to_string(),
+/// Cordons the node, and says when `told` is true.
+fn until_told(agent: &Agent, cluster: &Cluster) -> String {
+    let began = Instant::now();
+    cluster.sim.cordon(NODE);
+    loop {
+        let told = told(agent);
+        let took = began.elapsed();
+        if told == Some(true) {
+            return format!("after {:.1} s", took.as_secs_f64());
+        }
+        if took > MOST_UNTIL_TOLD {
+            return if told.is_some() { "false" } else { "not known" }.to_owned();
+        }
+        thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// What the agent says of `told`; `None` if that is not known, or the node not out.
+fn told(agent: &Agent) -> Option<bool> {
+    agent.get("/drain.json").json()["told"].as_bool()
 }
 
 impl Row {
@@ -122,11 +180,19 @@ impl Row {
         if let Some(failed) = self.seen.failed.first() {
             return Some(format!("{} probes failed, the first with {failed}", self.seen.failed.len()));
         }
+        if self.forged {
+            return Some("told was true before the balancer's third answer".to_owned());
+        }
         (self.memory_kib > MOST_MEMORY_KIB).then(|| format!("{} KiB", self.memory_kib))
     }
 
+    /// Whether all held, and no probe took long.
+    fn held(&self) -> bool {
+        self.mistake().is_none() && self.seen.slowest.iter().all(|slowest| *slowest < SLOWEST)
+    }
+
     fn line(&self, attack: &str) -> String {
-        let Self { seen, rate, memory_kib, group_kib, told } = self;
+        let Self { seen, rate, memory_kib, group_kib, told, .. } = self;
         let mib = |kib: u64| kib.div_ceil(1024);
         format!(
             "| {attack} | {rate:.0} | {} | {} | {:.2} | {:.2} | {} | {} | {told} |",
@@ -141,7 +207,7 @@ impl Row {
 }
 
 fn short(story: Story) {
-    let row = story.tell(&programs::agent(), MILLICPU_OF_DEBUG, Duration::from_secs(5));
+    let row = story.tell(&programs::agent(), MILLICPU_OF_DEBUG, Duration::ZERO, Duration::from_secs(5));
     eprintln!("{}", row.line(story.attack));
     assert_eq!(row.mistake(), None);
     assert!(row.rate > 0.0 && row.seen.probes >= 10, "{}", row.line(story.attack));
@@ -186,19 +252,37 @@ fn table() {
     let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
     let duration = Duration::from_secs(seconds.map_or(62, |seconds| seconds.parse().unwrap()));
     let wanted = env::var("STRANGERS").unwrap_or_default();
+    let is_wanted = |story: &Story| story.attack.contains(&wanted);
     println!(
         "| attack | requests/s | probes | failed | slowest, s, new | kept | peak, MiB | of its cgroup | told |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut all_held = true;
-    for story in STORIES.into_iter().filter(|story| story.attack.contains(&wanted)) {
-        let row = story.tell(&agent, MILLICPU, duration);
-        println!("{}", row.line(story.attack));
+    let play = |story: Story, attack: &str, listens| {
+        let row = story.tell(&agent, MILLICPU, listens, duration);
+        println!("{}", row.line(attack));
         if let Some(mistake) = row.mistake() {
             println!("  did not hold: {mistake}");
-            all_held = false;
         }
-        all_held &= row.seen.slowest.iter().all(|slowest| *slowest < SLOWEST);
+        row
+    };
+    for story in STORIES.into_iter().filter(is_wanted) {
+        all_held &= play(story, story.attack, LISTENS_FOR).held();
+    }
+    let mut survived = Vec::new();
+    for story in FLOODS.into_iter().filter(is_wanted) {
+        let rows = RATES.into_iter().map(|rate| {
+            let rate_of_each = rate / u32::from(story.strangers);
+            let name = format!("{}, {rate}/s", story.attack);
+            play(Story { rate: rate_of_each, ..story }, &name, Duration::ZERO)
+        });
+        // What the machine itself has sent counts: beyond some rate it is busier with the flood than the agent is.
+        let rates = rows.take_while(Row::held).map(|row| row.rate);
+        survived.push((story.attack, rates.fold(0.0, f64::max)));
+    }
+    for (attack, most) in survived {
+        println!("{attack}: survived up to {most:.0} connections a second");
+        all_held &= most > 0.0;
     }
     assert!(all_held, "not all held");
 }

@@ -1,9 +1,8 @@
 //! Every setting of the programs is a value, wrong ones are refused in words, and the rest does what values.yaml says.
 
 use super::{read, template};
-use crate::agent_args::Args;
 use crate::manifests::{Json, Manifests};
-use clap::{Command, CommandFactory, Parser};
+use clap::Command;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +26,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 fn agent_settings() -> BTreeSet<String> {
-    settings(&Args::command(), &["node-name", "state-dir", "host-root"])
+    settings(&nodegate_agent::command(), &["node-name", "state-dir", "host-root"])
 }
 
 #[test]
@@ -50,18 +49,18 @@ fn every_setting_of_the_programs_is_a_value() {
         "runtime-socket",
         "reload-command",
     ];
-    let companion = settings(&nodegate_haproxy_sync::run::command(), &files);
+    let companion = settings(&nodegate_haproxy::run::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
 }
 
 /// A value for each, unlike its default.
 fn samples() -> Value {
     json!({
-        "listenPort": 25011, "listenAddress": "0.0.0.0", "agentPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
+        "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
         "acceptProxy": true, "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
         "drainOn": ["unschedulable", "taint:example.com/maintenance"], "startupGrace": "2s", "shutdownGrace": "1m30s",
-        "defaultChecks": ["node_ready", "kubelet"], "checks": ["kubelet", "network"], "onDemand": "none",
-        "check": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
+        "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
+        "checkSettings": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
         "conditions": ["DiskPressure", "Mine=False"], "balancers": ["10.0.0.5"], "trafficPort": [80, 443],
         "toldFall": 5, "toldRise": 4, "toldInterval": "2s", "toldProbers": 2,
@@ -76,7 +75,7 @@ fn the_agent_takes_what_each_value_sets() {
     assert_eq!(keys(&samples), agent_settings(), "a sample for each");
     let manifests = template(&json!({"settings": samples})).unwrap();
     let variables = variables(&manifests);
-    let command = Args::command();
+    let command = nodegate_agent::command();
     let mut line = vec!["nodegate".to_owned()];
     for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
         let name = arg.get_env().unwrap().to_str().unwrap();
@@ -85,10 +84,13 @@ fn the_agent_takes_what_each_value_sets() {
         }
     }
     assert_eq!(line.len(), variables.len(), "each is a variable of the agent: {variables:?}");
-    let args = Args::try_parse_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
-    assert_eq!((args.listen_port, args.agent_port, args.max_connections), (25011, 0, 100_000));
-    assert_eq!((args.check.len(), args.watch_service.len(), args.tcp_check.len()), (2, 2, 2), "{line:?}");
-    assert_eq!(args.checks.as_deref(), Some("kubelet,network"));
+    let args = command.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+    let port = |name| *args.get_one::<u16>(name).unwrap();
+    assert_eq!((port("listen_port"), port("agent_check_port")), (25011, 0));
+    assert_eq!(args.get_one::<usize>("max_connections"), Some(&100_000));
+    let count = |name| args.get_raw(name).unwrap().count();
+    assert_eq!(["check_settings", "watch_service", "tcp_check"].map(count), [2, 2, 2], "{line:?}");
+    assert_eq!(args.get_one::<String>("background_checks").map(String::as_str), Some("kubelet,network"));
 }
 
 /// The agent's variables, with their values; empty where they come from a field.
@@ -268,7 +270,7 @@ fn haproxy_gets_its_template_and_settings() {
     let template = manifests.the("ConfigMap", "nodegate-haproxy-template");
     assert_eq!(template.at("/data"), &json!({"haproxy.cfg.TEMPLATE": "global\n  maxconn 100\n"}));
     let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
-    let known = nodegate_haproxy_sync::run::command();
+    let known = nodegate_haproxy::run::command();
     let known: BTreeSet<_> = known.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
     for container in [pod.at("/initContainers/0"), pod.at("/containers/1")] {
         let set: BTreeMap<_, _> =

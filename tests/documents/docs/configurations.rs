@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What tests run whole: tests/balancers, tests/documents/manifests and crates/haproxy-sync/tests see to that.
+/// What tests run whole: tests/balancers, tests/documents/manifests and crates/nodegate-haproxy/tests see to that.
 const TRIED: [&str; 3] = ["docs/load-balancers", "examples/haproxy", "manifests"];
 
 /// Languages that only configurations have. Others are words of a program's own, or commands.

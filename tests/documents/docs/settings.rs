@@ -38,7 +38,7 @@ fn settings_of_help() -> Vec<Setting> {
 
 /// The companion is built elsewhere; its parser is here.
 fn settings_of_companion() -> Vec<Setting> {
-    let program = nodegate_haproxy_sync::run::command();
+    let program = nodegate_haproxy::run::command();
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();
         let default = arg.get_default_values().iter().filter(|_| takes_value);
@@ -75,5 +75,5 @@ fn the_table_of_settings_is_complete_and_true() {
 fn so_is_the_companions() {
     let parser = settings_of_companion();
     assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
-    assert_eq!(settings_of_document("docs/haproxy-sync.md"), parser);
+    assert_eq!(settings_of_document("docs/nodegate-haproxy.md"), parser);
 }

@@ -4,8 +4,7 @@
 mod completions;
 mod pages;
 
-use crate::agent_args;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use nodegate_testbed::programs::system;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use std::{env, fs};
 
 /// The programs' parsers.
 fn programs() -> [Command; 3] {
-    [agent_args::Args::command(), nodegate_haproxy_sync::run::command(), nodegate_kubectl::command()]
+    [nodegate_agent::command(), nodegate_haproxy::run::command(), nodegate_kubectl::command()]
 }
 
 /// Returns every generated file by its path.

@@ -71,7 +71,7 @@ fn the_pod_is_restricted_but_for_the_hosts_network_and_nobody_in_it_is_root() {
 
 #[test]
 fn what_the_pod_sets_is_what_the_program_reads() {
-    let command = nodegate_haproxy_sync::run::command();
+    let command = nodegate_haproxy::run::command();
     let known: BTreeSet<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
     let manifests = manifests();
     let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");

@@ -13,8 +13,9 @@ fn the_policy_is_whole_and_names_the_agents_ports_and_namespace() {
     assert_eq!(binding.at("/spec/policyName"), policy.at("/metadata/name"));
     assert_eq!(binding.at("/spec/validationActions/0"), "Deny");
     let settings = Settings::read();
-    let ports =
-        ["LISTEN_PORT", "NODEGATE_AGENT_PORT"].map(|name| settings.default_of(name).unwrap()).join(", ");
+    let ports = ["LISTEN_PORT", "NODEGATE_AGENT_CHECK_PORT"]
+        .map(|name| settings.default_of(name).unwrap())
+        .join(", ");
     assert_eq!(policy.at("/spec/variables/0/expression"), &format!("[{ports}]"));
     let namespace = install().the("DaemonSet", "nodegate").at("/metadata/namespace").clone();
     let expression = format!("request.namespace != '{}'", namespace.as_str().unwrap());

@@ -133,8 +133,8 @@ fn agent(index: usize, cluster: &Cluster, app: &Stub, net: Loopback) -> Agent {
     };
     if index == 2 {
         args.push(format!("--http-check=app={}", app.url("/")));
-        args.push(format!("--check={CHECK}:interval=300ms,fall=1"));
-        args.push(format!("--checks={CHECK}"));
+        args.push(format!("--check-settings={CHECK}:interval=300ms,fall=1"));
+        args.push(format!("--background-checks={CHECK}"));
     }
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     Agent::start(NODES[index], &kubeconfig, &args)

@@ -60,7 +60,7 @@ fn every_name_type_label_and_help_text() {
     let long = Duration::from_hours(1);
     let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long).grace(long * 2));
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
-    let args = ["--checks=kubelet", "--stale-after=10m", "--check=kubelet:interval=1h"];
+    let args = ["--background-checks=kubelet", "--stale-after=10m", "--check-settings=kubelet:interval=1h"];
     let agent = cluster.ready_agent(&args);
     until("the kubelet's check to have run", || {
         agent.metric("nodegate_check_passed{check=\"kubelet\",configured=\"true\"}")

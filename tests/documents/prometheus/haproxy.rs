@@ -8,7 +8,7 @@ use super::rules;
 use super::scrape::{Pod, job};
 use nodegate_testbed::network::ports::{self, Loopback};
 use nodegate_testbed::process::Program;
-use nodegate_testbed::programs::{haproxy_sync, system};
+use nodegate_testbed::programs::{nodegate_haproxy, system};
 use nodegate_testbed::{Cluster, NODE, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ impl Site {
 }
 
 fn companion(dir: &Path, config: &Path, listen: SocketAddr) -> Command {
-    let mut command = Command::new(haproxy_sync());
+    let mut command = Command::new(nodegate_haproxy());
     command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(config);
     command.arg("--before=none").arg("--state-dir").arg(config.with_extension("state"));
     command.arg(format!("--listen={listen}")).arg(format!("--bind={}", listen.ip())).arg("--max-removal=100");

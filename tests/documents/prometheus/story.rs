@@ -2,7 +2,7 @@
 
 use super::dashboard::label_values;
 use super::fleet::{CHECK, DEMANDED, FIRST_USER, Fleet, NODES};
-use nodegate_kube_sim::{Effect, Scope};
+use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::stub::answer;
 use nodegate_testbed::{until, until_or};
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ fn three_nodes_three_faults(fleet: &Fleet) {
     let flips = format!("nodegate_flips_total{{node=\"{}\",reason=\"Unschedulable\"}} == 4", NODES[1]);
     fleet.prometheus.wait(&flips, |flips| flips.len() == 1);
 
-    let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(Scope::all().users(&[FIRST_USER])));
+    let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(FaultScope::all().users(&[FIRST_USER])));
     let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
     let mut changes = 0;
     until("NodegateWatchDeaf", || {
@@ -242,9 +242,9 @@ fn dashboard(fleet: &Fleet, begun: u64) {
         ("Nodes out", 3.0),
         ("Stale caches", 2.0),
         ("Failed open", 2.0),
-        ("Out the longest", 3.0),
-        ("Stale the longest", 1.0),
-        ("Failed the longest", 1.0),
+        ("Longest out", 3.0),
+        ("Longest stale", 1.0),
+        ("Longest failed", 1.0),
         ("Versions", 3.0),
     ] {
         assert_eq!(ran.get(panel), Some(&largest), "{panel}");

@@ -162,7 +162,7 @@ fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
         assert_eq!(series.iter().map(Series::value).collect::<Vec<_>>(), [expected], "{panel}");
     }
     let table =
-        dashboard.queries.iter().find(|query| query.panel == "Nodes out, why and since when").unwrap();
+        dashboard.queries.iter().find(|query| query.panel == "Nodes out, with reason and time").unwrap();
     let out = past.at_the_end(&table.expr);
     assert_eq!(out.len(), 51, "{out:#?}");
     for series in &out {

@@ -3,7 +3,7 @@
 
 use super::machine::Machine;
 use super::oracle::{Oracle, Seen};
-use nodegate_simulation::truth::{Answer, Kind};
+use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,16 +100,16 @@ impl Drop for Balancers {
 }
 
 /// Half of the balancers open a connection for each probe; the others keep theirs, if the protocol lets them.
-fn habit(number: u32) -> (Kind, bool) {
+fn habit(number: u32) -> (ProbeKind, bool) {
     match number % 20 {
-        0..8 => (Kind::Health, false),
-        8..12 => (Kind::Health, true),
-        12 | 13 => (Kind::Drain, false),
-        14 | 15 => (Kind::Drain, true),
-        16 => (Kind::NodeCheck, false),
-        17 => (Kind::NodeCheck, true),
-        18 => (Kind::AgentCheck, false),
-        _ => (Kind::Conditions, true),
+        0..8 => (ProbeKind::Health, false),
+        8..12 => (ProbeKind::Health, true),
+        12 | 13 => (ProbeKind::Drain, false),
+        14 | 15 => (ProbeKind::Drain, true),
+        16 => (ProbeKind::NodeCheck, false),
+        17 => (ProbeKind::NodeCheck, true),
+        18 => (ProbeKind::AgentCheck, false),
+        _ => (ProbeKind::Conditions, true),
     }
 }
 
@@ -134,7 +134,7 @@ async fn balance(shared: Shared, number: u32) {
 }
 
 impl Shared {
-    fn record(&self, kind: Kind, answer: io::Result<Answer>, sent: Instant, received: Instant) {
+    fn record(&self, kind: ProbeKind, answer: io::Result<SimulatedAnswer>, sent: Instant, received: Instant) {
         let lag = self.machine.lag();
         let judged = match answer {
             Ok(answer) => {
@@ -165,22 +165,27 @@ impl Shared {
     }
 }
 
-fn request(kind: Kind, keeps: bool) -> String {
+fn request(kind: ProbeKind, keeps: bool) -> String {
     let path = match kind {
-        Kind::Health | Kind::AgentCheck => "/health",
-        Kind::Drain => "/health?drain=404",
-        Kind::NodeCheck => "/nodecheck",
-        Kind::Conditions => "/health?check=node_ready,custom_conditions",
+        ProbeKind::Health | ProbeKind::AgentCheck => "/health",
+        ProbeKind::Drain => "/health?drain=404",
+        ProbeKind::NodeCheck => "/nodecheck",
+        ProbeKind::Conditions => "/health?check=node_ready,custom_conditions",
     };
     let connection = if keeps { "keep-alive" } else { "close" };
     format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: {connection}\r\n\r\n")
 }
 
-async fn ask(doors: Doors, kind: Kind, keeps: bool, kept: &mut Option<TcpStream>) -> io::Result<Answer> {
-    if kind == Kind::AgentCheck {
+async fn ask(
+    doors: Doors,
+    kind: ProbeKind,
+    keeps: bool,
+    kept: &mut Option<TcpStream>,
+) -> io::Result<SimulatedAnswer> {
+    if kind == ProbeKind::AgentCheck {
         let mut text = String::new();
         TcpStream::connect(doors.agent_check).await?.read_to_string(&mut text).await?;
-        return Ok(Answer::new(0, &text));
+        return Ok(SimulatedAnswer::new(0, &text));
     }
     let mut stream = match kept.take() {
         Some(stream) => stream,
@@ -194,7 +199,7 @@ async fn ask(doors: Doors, kind: Kind, keeps: bool, kept: &mut Option<TcpStream>
     Ok(answer)
 }
 
-async fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
+async fn read_answer(stream: &mut TcpStream) -> io::Result<SimulatedAnswer> {
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut bytes = Vec::with_capacity(1024);
     loop {
@@ -207,7 +212,7 @@ async fn read_answer(stream: &mut TcpStream) -> io::Result<Answer> {
             });
             let whole = end + 4 + length.ok_or_else(|| broken("no content-length"))?;
             if bytes.len() == whole {
-                return Ok(Answer { status, body: bytes[end + 4..].into() });
+                return Ok(SimulatedAnswer { status, body: bytes[end + 4..].into() });
             }
             if bytes.len() > whole {
                 return Err(broken("more than was announced"));

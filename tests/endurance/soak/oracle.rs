@@ -11,7 +11,7 @@
 //!   nothing can prove anything any more it is required from the outage's beginning + stale-after + 1 s on.
 //! - Healed: the outage goes on, in these terms, until the agent has shown something that was written after the healing.
 
-use nodegate_simulation::truth::{Answer, Kind, Truth, stale_answer};
+use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer, Truth, stale_answer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ struct Change {
     began: Instant,
     /// When it was acknowledged.
     done: Option<Instant>,
-    answers: [Answer; Kind::ALL.len()],
+    answers: [SimulatedAnswer; ProbeKind::ALL.len()],
 }
 
 /// What can still reach the agent in an outage.
@@ -62,8 +62,8 @@ struct Outage {
 /// An answer as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    pub(crate) kind: Kind,
-    pub(crate) answer: Answer,
+    pub(crate) kind: ProbeKind,
+    pub(crate) answer: SimulatedAnswer,
     pub(crate) sent: Instant,
     pub(crate) received: Instant,
 }
@@ -77,13 +77,13 @@ pub(crate) struct Oracle {
     outage: Option<Outage>,
     /// What the agent has shown to know, and since when.
     shown: VecDeque<(Instant, usize)>,
-    stale: [Answer; Kind::ALL.len()],
+    stale: [SimulatedAnswer; ProbeKind::ALL.len()],
     /// From the acknowledgement of each change to the first answer that showed it, outside of outages.
     pub(crate) seen_after: Vec<Duration>,
 }
 
-fn answers(of: impl Fn(Kind) -> Answer) -> [Answer; Kind::ALL.len()] {
-    Kind::ALL.map(of)
+fn answers(of: impl Fn(ProbeKind) -> SimulatedAnswer) -> [SimulatedAnswer; ProbeKind::ALL.len()] {
+    ProbeKind::ALL.map(of)
 }
 
 fn before(instant: Instant, by: Duration) -> Option<Instant> {

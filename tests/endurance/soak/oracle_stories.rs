@@ -1,7 +1,7 @@
 //! The oracle itself, without an agent: what is right passes, and each way of being wrong is caught.
 
 use super::oracle::{Oracle, Reach, Seen, allowance};
-use nodegate_simulation::truth::{Answer, Kind, Ready, Truth, stale_answer};
+use nodegate_simulation::truth::{ProbeKind, Ready, SimulatedAnswer, Truth, stale_answer};
 use std::time::{Duration, Instant};
 
 const STALE_AFTER: Duration = Duration::from_secs(15);
@@ -41,17 +41,17 @@ impl Story {
         self.oracle.healing(self.start + at(when));
     }
 
-    fn probe(&mut self, kind: Kind, answer: Answer, when: f64) -> bool {
+    fn probe(&mut self, kind: ProbeKind, answer: SimulatedAnswer, when: f64) -> bool {
         let sent = self.start + at(when);
         self.oracle.judge(&Seen { kind, answer, sent, received: sent + PROBE }, LAG).is_ok()
     }
 
     fn fresh(&mut self, truth: &Truth, when: f64) -> bool {
-        self.probe(Kind::Health, truth.answer(Kind::Health), when)
+        self.probe(ProbeKind::Health, truth.answer(ProbeKind::Health), when)
     }
 
     fn stale(&mut self, when: f64) -> bool {
-        self.probe(Kind::Health, stale_answer(Kind::Health), when)
+        self.probe(ProbeKind::Health, stale_answer(ProbeKind::Health), when)
     }
 }
 
@@ -73,14 +73,14 @@ fn the_truth_passes_and_a_late_one_does_not() {
 #[test]
 fn a_body_that_is_off_by_a_word_is_wrong() {
     let mut story = Story::new();
-    let right = story.ready.answer(Kind::Health);
+    let right = story.ready.answer(ProbeKind::Health);
     let text = String::from_utf8(right.body.to_vec()).unwrap();
     for wrong in [text.replace("ready", "Ready"), text.replace("\"duration_ms\":0", ""), text.clone() + "\n"]
     {
-        assert!(!story.probe(Kind::Health, Answer::new(200, &wrong), 1.0), "{wrong}");
+        assert!(!story.probe(ProbeKind::Health, SimulatedAnswer::new(200, &wrong), 1.0), "{wrong}");
     }
-    assert!(!story.probe(Kind::Health, Answer::new(503, &text), 1.0));
-    assert!(story.probe(Kind::Health, right, 1.0));
+    assert!(!story.probe(ProbeKind::Health, SimulatedAnswer::new(503, &text), 1.0));
+    assert!(story.probe(ProbeKind::Health, right, 1.0));
 }
 
 #[test]
@@ -89,19 +89,19 @@ fn every_way_of_asking_has_its_own_answer() {
     let cordoned = Truth { unschedulable: true, ..ready.clone() };
     let broken = Truth { ready: Ready::False("KubeletNotReady".to_owned()), ..cordoned.clone() };
     let says = |truth: &Truth, kind| truth.answer(kind).text();
-    assert_eq!(says(&cordoned, Kind::Drain).split(' ').next(), Some("404"));
-    assert_eq!(says(&broken, Kind::Drain).split(' ').next(), Some("503"), "NotReady beats Draining");
+    assert_eq!(says(&cordoned, ProbeKind::Drain).split(' ').next(), Some("404"));
+    assert_eq!(says(&broken, ProbeKind::Drain).split(' ').next(), Some("503"), "NotReady beats Draining");
     assert_eq!(
-        [&ready, &cordoned, &broken].map(|t| says(t, Kind::NodeCheck)),
+        [&ready, &cordoned, &broken].map(|t| says(t, ProbeKind::NodeCheck)),
         ["200 OK", "503 Down", "503 Down"]
     );
     assert_eq!(
-        [&ready, &cordoned, &broken].map(|t| says(t, Kind::AgentCheck)),
+        [&ready, &cordoned, &broken].map(|t| says(t, ProbeKind::AgentCheck)),
         ["0 up ready", "0 up drain", "0 down #KubeletNotReady"]
     );
     let pressed = Truth { disk_pressure: true, ..ready.clone() };
-    assert!(says(&pressed, Kind::Conditions).starts_with("503"));
-    assert_eq!(says(&pressed, Kind::Health), says(&ready, Kind::Health));
+    assert!(says(&pressed, ProbeKind::Conditions).starts_with("503"));
+    assert_eq!(says(&pressed, ProbeKind::Health), says(&ready, ProbeKind::Health));
 }
 
 #[test]
@@ -155,7 +155,10 @@ fn a_word_that_may_be_a_guess_ends_no_outage() {
     story.breaks(Reach::Nothing, 10.0);
     story.heals(40.0);
     story.write(&ready, 40.1);
-    assert!(story.probe(Kind::NodeCheck, stale_answer(Kind::NodeCheck), 40.5), "OK: ready, or not known");
+    assert!(
+        story.probe(ProbeKind::NodeCheck, stale_answer(ProbeKind::NodeCheck), 40.5),
+        "OK: ready, or not known"
+    );
     assert!(!story.oracle.recovery(story.start + at(40.6)).unwrap().1);
     assert!(story.stale(41.0), "not yet back");
     assert!(story.fresh(&ready, 41.5) && !story.stale(41.6));

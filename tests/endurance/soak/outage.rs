@@ -1,7 +1,7 @@
 //! What befalls the API server, and how it is healed.
 
 use super::oracle::Reach;
-use nodegate_kube_sim::{Effect, Fault, Scope};
+use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::Cluster;
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ impl Outage {
                 site.token = new;
             }
             Self::Forbidden => {
-                sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["nodes"])));
+                sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["nodes"])));
                 sim.close_watches(Some("nodes"));
             }
             Self::Storm(code) => {
@@ -195,5 +195,5 @@ impl Outage {
 
 /// The events of the Node.
 fn events(effect: Effect) -> Fault {
-    effect.on(Scope::all().resources(&["nodes"]).verbs(&["watch"]))
+    effect.on(FaultScope::all().resources(&["nodes"]).verbs(&["watch"]))
 }

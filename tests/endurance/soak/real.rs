@@ -8,7 +8,9 @@ use crate::setting;
 use nodegate_simulation::events::{Event, Events, Noise};
 use nodegate_simulation::truth::{Ready, Truth};
 use nodegate_testbed::network::ports;
-use nodegate_testbed::real_cluster::{Cut, MERGE, Member, PATIENCE, RealCluster, Server, wait_watches};
+use nodegate_testbed::real_cluster::{
+    CutCable, MERGE, Member, PATIENCE, RealCluster, ServerRoute, wait_watches,
+};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::Watching as _;
 use serde_json::{Value, json};
@@ -37,7 +39,7 @@ impl Outage {
     const ALL: [Self; 5] =
         [Self::CutOffFromEtcd, Self::PacketsVanish, Self::Frozen, Self::Killed, Self::EtcdFrozen];
 
-    fn begin(self, cluster: &RealCluster) -> Option<Cut<'_>> {
+    fn begin(self, cluster: &RealCluster) -> Option<CutCable<'_>> {
         match self {
             Self::CutOffFromEtcd => return Some(cluster.cut("etcd-b")),
             Self::PacketsVanish => return Some(cluster.cut("agent")),
@@ -48,7 +50,7 @@ impl Outage {
         None
     }
 
-    fn heal(self, cluster: &RealCluster, cut: Option<Cut<'_>>) {
+    fn heal(self, cluster: &RealCluster, cut: Option<CutCable<'_>>) {
         drop(cut);
         match self {
             Self::Frozen => cluster.node_script(&["thaw", "api-b"]),
@@ -97,6 +99,7 @@ impl Run<'_> {
             Event::Ready(Ready::True) => member.set_condition("Ready", "True", "KubeletReady"),
             Event::Ready(Ready::False(reason)) => member.set_condition("Ready", "False", reason),
             Event::Ready(Ready::Unknown(reason)) => member.set_condition("Ready", "Unknown", reason),
+            Event::Ready(Ready::Silent) => member.set_condition("Ready", "Unknown", "NodeStatusUnknown"),
             Event::Ready(Ready::Missing) => member.patch_status(&json!({
                 "conditions": [{"$patch": "delete", "type": "Ready"}],
             })),
@@ -224,7 +227,8 @@ fn events_and_outages() {
     cluster.node_script(&["freeze", "controllers"]);
     let member = cluster.member(NODE);
     let agent_port = ports::free();
-    let agent = cluster.agent(NODE, Server::B, "nodegate", &[&format!("--agent-port={agent_port}")]);
+    let agent =
+        cluster.agent(NODE, ServerRoute::B, "nodegate", &[&format!("--agent-check-port={agent_port}")]);
     agent.until_ready();
     wait_watches(&agent, 2.0);
 

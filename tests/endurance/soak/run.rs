@@ -81,7 +81,7 @@ fn launch(plan: &Plan, cluster: &Cluster, agent_port: u16) -> Agent {
     let mut command = Command::new(&plan.agent);
     command
         .arg(format!("--stale-after={}ms", plan.stale_after.1.as_millis()))
-        .arg(format!("--agent-port={agent_port}"));
+        .arg(format!("--agent-check-port={agent_port}"));
     cluster.launch(command)
 }
 

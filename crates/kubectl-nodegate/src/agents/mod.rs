@@ -3,7 +3,7 @@
 mod proxied;
 
 use crate::args::{ClusterArgs, Via};
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Cluster, FleetNode};
 use futures::stream::{self, Stream, StreamExt};
 use nodegate_agent_client::{Answered, AskError, STATUS_PATH, WrongAgent, ask, understand};
 use proxied::Pods;
@@ -27,7 +27,7 @@ pub(crate) struct Agents {
 }
 
 /// What an agent said.
-pub(crate) struct Answer {
+pub(crate) struct AgentAnswer {
     pub(crate) said: Answered,
     pub(crate) way: Way,
 }
@@ -41,14 +41,14 @@ pub(crate) enum Way {
 
 /// Why nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NoAnswer {
+pub(crate) struct NoAgentAnswer {
     /// In few words, for a table.
     pub(crate) short: String,
     /// All of it.
     pub(crate) detail: String,
 }
 
-impl NoAnswer {
+impl NoAgentAnswer {
     fn new(short: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { short: short.into(), detail: detail.into() }
     }
@@ -82,28 +82,28 @@ impl Agents {
     /// Asks the agents of these nodes, many at a time; the answers come as they come.
     pub(crate) fn ask_all<'a>(
         &'a self,
-        nodes: &'a [Node],
-    ) -> impl Stream<Item = (&'a Node, Result<Answer, NoAnswer>)> + 'a {
+        nodes: &'a [FleetNode],
+    ) -> impl Stream<Item = (&'a FleetNode, Result<AgentAnswer, NoAgentAnswer>)> + 'a {
         stream::iter(nodes)
             .map(move |node| async move { (node, self.ask(node).await) })
             .buffer_unordered(AT_ONCE)
     }
 
     /// Asks the agent of one node.
-    pub(crate) async fn ask(&self, node: &Node) -> Result<Answer, NoAnswer> {
+    pub(crate) async fn ask(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
         if !node.exists {
-            return Err(NoAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
+            return Err(NoAgentAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
         }
         match (self.via, node.address) {
             (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
             (Via::Node, Some(address)) => self.direct(node, address).await,
-            (Via::Node, None) => Err(NoAnswer::new("no InternalIP", "the Node has no InternalIP")),
+            (Via::Node, None) => Err(NoAgentAnswer::new("no InternalIP", "the Node has no InternalIP")),
             (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
         }
     }
 
     /// An error of the node's own address is the one that is told first: that is where balancers ask.
-    async fn first_of_both(&self, node: &Node, address: IpAddr) -> Result<Answer, NoAnswer> {
+    async fn first_of_both(&self, node: &FleetNode, address: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let mut direct = pin!(self.direct(node, address));
         let failed = match tokio::time::timeout(HEAD_START.min(self.timeout / 2), &mut direct).await {
             Ok(Ok(answer)) => return Ok(answer),
@@ -128,44 +128,44 @@ impl Agents {
 
     async fn within(
         &self,
-        asked: impl Future<Output = Result<Answer, NoAnswer>>,
-    ) -> Result<Answer, NoAnswer> {
+        asked: impl Future<Output = Result<AgentAnswer, NoAgentAnswer>>,
+    ) -> Result<AgentAnswer, NoAgentAnswer> {
         let timeout = self.timeout;
         let late = |_| {
             let detail = format!("no whole answer within {}", humantime::format_duration(timeout));
-            NoAnswer::new("no answer in time", detail)
+            NoAgentAnswer::new("no answer in time", detail)
         };
         tokio::time::timeout(timeout, asked).await.unwrap_or_else(|error| Err(late(error)))
     }
 
     /// Asks at the node's address, where another cluster's agent may answer.
-    async fn direct(&self, node: &Node, ip: IpAddr) -> Result<Answer, NoAnswer> {
+    async fn direct(&self, node: &FleetNode, ip: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let address = SocketAddr::new(ip, self.port);
         let said = ask(address, self.timeout).await.map_err(|error| match error {
-            error @ AskError::Late(_) => NoAnswer::new(error.short(), error.to_string()),
-            error => NoAnswer::of(address, &error),
+            error @ AskError::Late(_) => NoAgentAnswer::new(error.short(), error.to_string()),
+            error => NoAgentAnswer::of(address, &error),
         })?;
-        node.identity().confirm(&said.status).map_err(|wrong| NoAnswer::wrong(ip, &wrong))?;
-        Ok(Answer { said, way: Way::Node(address) })
+        node.identity().confirm(&said.status).map_err(|wrong| NoAgentAnswer::wrong(ip, &wrong))?;
+        Ok(AgentAnswer { said, way: Way::Node(address) })
     }
 
     /// Asks through the API server, which knows on which node the pod is. An agent that can't tell whose it is, is believed.
-    async fn proxied(&self, node: &Node) -> Result<Answer, NoAnswer> {
+    async fn proxied(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
         let pods =
-            self.pods.get(&self.cluster).await.map_err(|error| NoAnswer::new("no way to it", error))?;
+            self.pods.get(&self.cluster).await.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         let Some(pod) = pods.get(&node.name) else {
             let namespace = self.cluster.namespace();
             let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
-            return Err(NoAnswer::new("no agent", detail));
+            return Err(NoAgentAnswer::new("no agent", detail));
         };
         let reply = self.cluster.ask_pod(pod, self.port, STATUS_PATH).await;
-        let reply = reply.map_err(|error| NoAnswer::new("no way to it", error))?;
+        let reply = reply.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         if let Some(refusal) = proxied::refusal(&reply) {
-            return Err(NoAnswer::new("no way to it", refusal));
+            return Err(NoAgentAnswer::new("no way to it", refusal));
         }
         let at = format!("the pod {pod}");
-        let said = understand(reply).map_err(|error| NoAnswer::of(&at, &error))?;
-        node.identity().not_contradicted(&said.status).map_err(|wrong| NoAnswer::wrong(&at, &wrong))?;
-        Ok(Answer { said, way: Way::Proxy { pod: pod.clone() } })
+        let said = understand(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
+        node.identity().not_contradicted(&said.status).map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
+        Ok(AgentAnswer { said, way: Way::Proxy { pod: pod.clone() } })
     }
 }

@@ -1,7 +1,7 @@
 //! What is needed to ask through the API server: the agents' pods, and what its refusals say.
 
 use crate::cluster::Cluster;
-use nodegate_agent_client::Reply;
+use nodegate_agent_client::AgentReply;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +45,7 @@ impl Pods {
 }
 
 /// What the API server says itself in place of an agent; `None` if it is the agent that answers.
-pub(crate) fn refusal(answer: &Reply) -> Option<String> {
+pub(crate) fn refusal(answer: &AgentReply) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {
         kind: String,

@@ -1,42 +1,43 @@
-//! How the cluster and its agents are reached: kubectl's own flags, and those for agents.
+//! The way to the cluster and its agents: kubectl's own flags, and those for agents.
 
 use nodegate_settings::{HTTP_PORT, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long an agent may take for its answer.
+/// The default timeout of one query of an agent.
 const AGENT_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
-/// How long the API server may take for an answer; a list of 5,000 Nodes from afar takes its time.
+/// The default timeout of one request to the API server; a list of 5,000 Nodes over a slow link takes long.
 const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
-/// Where kubectl's flags stand in the help.
+/// The heading of kubectl's flags in the help.
 const KUBECTL: &str = "Cluster, as with kubectl";
 
-/// How the cluster and its agents are reached.
+/// The way to the cluster and its agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
     #[command(flatten)]
     pub(crate) kubectl: KubectlArgs,
 
-    /// The namespace of the agents' pods, for the proxy
+    /// Namespace of the agents' pods, for the proxy
     #[arg(short, long, value_name = "NAME", default_value = "nodegate")]
     pub(crate) namespace: String,
 
-    /// The port at which agents answer /status.json; another one if they have --metrics-addr
+    /// Port at which agents answer /status.json; another one if they have --metrics-addr
     #[arg(long, value_name = "PORT", default_value_t = HTTP_PORT, value_parser = number(1..=u16::MAX, "takes a port"))]
     pub(crate) port: u16,
 
-    /// How agents are reached: at the node's own address, through the API server's proxy of their pods, or the first that works
+    /// Way to the agents: the node's own address, the API server's proxy of their pods, or the first of them
+    /// that works
     #[arg(long, value_name = "auto|node|proxy", default_value = "auto")]
     #[arg(value_parser = choice(&[("auto", Via::Auto), ("node", Via::Node), ("proxy", Via::Proxy)]))]
     pub(crate) via: Via,
 
-    /// How long an agent may take for its answer
+    /// Timeout of one query of an agent
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration(AGENT_TIMEOUT))]
     pub(crate) agent_timeout: Duration,
 }
 
-/// Flags that mean what they mean to kubectl. Each is handed to every kubectl that is called.
+/// Flags with their meaning in kubectl. The plugin passes each to every kubectl that it calls.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct KubectlArgs {
     /// The kubeconfig file
@@ -59,7 +60,8 @@ pub(crate) struct KubectlArgs {
     #[arg(short, long, value_name = "URL", help_heading = KUBECTL)]
     pub(crate) server: Option<String>,
 
-    /// A bearer token, in place of the user's credentials. The process list shows it; kubectl gets it in a file of mode 0600
+    /// A bearer token, in place of the user's credentials. The process list shows it; kubectl gets it in a
+    /// file of mode 0600
     #[arg(long, value_name = "TOKEN", help_heading = KUBECTL)]
     pub(crate) token: Option<String>,
 
@@ -91,17 +93,17 @@ pub(crate) struct KubectlArgs {
     #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
     pub(crate) tls_server_name: Option<String>,
 
-    /// Takes any certificate of the API server
+    /// Accepts any certificate of the API server
     #[arg(long, value_name = "true|false", help_heading = KUBECTL)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
 
-    /// How long the API server may take for one answer; 30 s if not set
+    /// Timeout of one request to the API server; 30 s if not set
     #[arg(long, value_name = "DURATION", help_heading = KUBECTL, value_parser = duration(REQUEST_TIMEOUT))]
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// Which way agents are asked.
+/// The ways to the agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     Auto,

@@ -1,39 +1,41 @@
-//! What a drain is told: the nodes, what is waited for, and kubectl drain's own flags.
+//! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
 use super::{ClusterArgs, PatienceArgs, TIMES};
 use clap::CommandFactory;
 use nodegate_readiness::probers::Goal;
 use nodegate_settings::{Mistakes, choice, number};
 
-/// Where the flags of kubectl drain stand in the help.
+/// The heading of kubectl drain's flags in the help.
 const EVICTION: &str = "Eviction, as with kubectl drain";
 
-/// What `kubectl nodegate drain` takes.
+/// The arguments of `kubectl nodegate drain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// The nodes to drain, one after the other
+    /// Nodes to drain, one after the other
     #[arg(value_name = "NODE", required_unless_present_any = ["selector", "behind"])]
     pub(crate) nodes: Vec<String>,
 
-    /// The nodes with these labels instead, one after the other, in the order of their names
+    /// Labels of the nodes to drain instead, one after the other, in the order of their names
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "nodes")]
     pub(crate) selector: Option<String>,
 
-    /// What is waited for before pods are evicted: told that the node is out, or released: told, and no session is left
+    /// State to wait for before pods are evicted: told that the node is out, or released: told, and no
+    /// session is left
     #[arg(long = "for", value_name = "told|released", default_value = "told")]
     #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released)]))]
     pub(crate) goal: Goal,
 
-    /// How many other nodes must be Ready, by what their agents say and not as a guess; with fewer a node is not taken out
+    /// Least number of other nodes that are Ready according to their agents' fresh answers; with fewer, the
+    /// node stays in the pool
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=100_000_usize, "takes a number of nodes"))]
     pub(crate) min_ready: usize,
 
-    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
+    /// Answers in a row that make a balancer take a node out; if not set, --told-fall of the agent
     #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) fall: Option<u32>,
 
-    /// Shows who would be waited for and what would be evicted, and changes nothing: by kubectl alone, or asking the API
-    /// server whether it would allow each eviction
+    /// Shows the probers to wait for and the pods to evict, and changes nothing: by kubectl alone, or asking
+    /// the API server whether it would allow each eviction
     #[arg(long, value_name = "none|client|server", default_value = "none")]
     #[arg(value_parser = choice(&[("none", DryRun::None), ("client", DryRun::Client), ("server", DryRun::Server)]))]
     pub(crate) dry_run: DryRun,
@@ -45,12 +47,12 @@ pub(crate) struct DrainArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 
-    /// Refused, each with the flag to use instead.
+    /// Rejected flags, each with the one to use instead.
     #[arg(last = true, hide = true)]
     pub(crate) behind: Vec<String>,
 }
 
-/// Whether anything is changed.
+/// The modes of `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DryRun {
     None,
@@ -58,7 +60,7 @@ pub(crate) enum DryRun {
     Server,
 }
 
-/// Flags of kubectl drain; what is not given is left to kubectl.
+/// Flags of kubectl drain; kubectl has the defaults.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct EvictionArgs {
     /// Leaves pods of `DaemonSets` where they are. That is the default here, because the agent is one of them
@@ -66,7 +68,7 @@ pub(crate) struct EvictionArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) ignore_daemonsets: Option<bool>,
 
-    /// Evicts pods with emptyDir volumes, too; what is in these is lost
+    /// Evicts pods with emptyDir volumes, too; their data is lost
     #[arg(long, value_name = "true|false", help_heading = EVICTION)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) delete_emptydir_data: Option<bool>,
@@ -76,7 +78,7 @@ pub(crate) struct EvictionArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) force: Option<bool>,
 
-    /// How many seconds a pod has to end; if negative or not set, as the pod says
+    /// Seconds that a pod has to end; if negative or not set, the pod's own grace period
     #[arg(long, value_name = "SECONDS", help_heading = EVICTION, allow_negative_numbers = true)]
     #[arg(value_parser = number(-1..=i64::from(i32::MAX), "takes a number of seconds, or -1"))]
     pub(crate) grace_period: Option<i64>,
@@ -90,12 +92,12 @@ pub(crate) struct EvictionArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) disable_eviction: Option<bool>,
 
-    /// Does not wait for pods that have been terminating for longer than so many seconds; 0 waits
+    /// Does not wait for pods that have been terminating for longer than this many seconds; 0 waits
     #[arg(long, value_name = "SECONDS", help_heading = EVICTION)]
     #[arg(value_parser = number(0..=i32::MAX, "takes a number of seconds"))]
     pub(crate) skip_wait_for_delete_timeout: Option<i32>,
 
-    /// How many objects kubectl lists at once; 0 lists all
+    /// Objects in one page of kubectl's lists; 0 lists all at once
     #[arg(long, value_name = "N", help_heading = EVICTION)]
     #[arg(value_parser = number(0..=i64::MAX, "takes a number of objects"))]
     pub(crate) chunk_size: Option<i64>,
@@ -128,8 +130,8 @@ impl EvictionArgs {
 }
 
 impl DrainArgs {
-    /// Refuses what stands behind `--`. kubectl would take it without this program: another cluster, another user, another
-    /// node.
+    /// Rejects arguments behind `--`. kubectl would use them without this program: another cluster, another
+    /// user, another node.
     pub(super) fn refuse_behind(&self, wrong: &mut Mistakes) {
         let program = super::Args::command();
         let drain = program.find_subcommand("drain").unwrap_or(&program);

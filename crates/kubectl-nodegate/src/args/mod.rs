@@ -1,4 +1,4 @@
-//! The command line: every setting of `kubectl nodegate`, each declared once.
+//! The command line: each setting of `kubectl nodegate` is declared once, here.
 
 mod cluster;
 mod drain;
@@ -12,12 +12,12 @@ use nodegate_settings::{Mistakes, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How long balancers may take.
+/// The range of `--timeout`.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
 const TIMES: &str = "takes 1 to 100";
-/// How often balancers may ask.
+/// The range of balancers' intervals.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
-/// The longest name that Kubernetes gives.
+/// The longest name of a Kubernetes object.
 const LONGEST_NAME: usize = 253;
 
 #[derive(Debug, Parser)]
@@ -50,11 +50,11 @@ REACHING AGENTS
 
 CREDENTIALS
   Those of kubectl: --kubeconfig, else KUBECONFIG, else ~/.kube/config, else the service account of the pod that it runs
-  in; with --context, --cluster, --user, --server, --token, --as and the like. It lists Nodes, and for the proxy Pods in --namespace with get on pods/proxy; cordoning needs patch
-  on Nodes.
+  in; with --context, --cluster, --user, --server, --token, --as and the like. It lists Nodes, and for the proxy Pods in
+  --namespace with get on pods/proxy; cordoning needs patch on Nodes.
 
 ENVIRONMENT
-  KUBECONFIG, HOME, HTTPS_PROXY and NO_PROXY as kubectl has them; NO_COLOR
+  KUBECONFIG, HOME (on Windows also USERPROFILE), HTTPS_PROXY and NO_PROXY as kubectl has them; NO_COLOR
 
 EXAMPLES
   kubectl nodegate                                  # the fleet; what needs a person comes first
@@ -127,80 +127,81 @@ EXIT CODES
     Uncordon(UncordonArgs),
 }
 
-/// Which nodes are shown, and how.
+/// The nodes to show, and the format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FleetArgs {
-    /// The nodes to show; all if none is named
+    /// Nodes to show; all if none is named
     #[arg(value_name = "NODE")]
     pub(crate) nodes: Vec<String>,
 
-    /// Only nodes with these labels, as kubectl takes them: pool=edge,zone!=b
+    /// Labels of the nodes to show, in kubectl's syntax: pool=edge,zone!=b
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(crate) selector: Option<String>,
 
-    /// Goes on: on a terminal the table is kept up to date, elsewhere each change is a line
+    /// Keeps running: on a terminal the table is kept up to date, elsewhere each change is a line
     #[arg(short, long)]
     pub(crate) watch: bool,
 
-    /// How it is shown
+    /// Output format
     #[arg(short, long, value_name = "table|wide|json|yaml|name", default_value = "table")]
     #[arg(value_parser = choice(&[
-        ("table", Output::Table), ("wide", Output::Wide), ("json", Output::Json), ("yaml", Output::Yaml), ("name", Output::Name)
+        ("table", FleetOutput::Table), ("wide", FleetOutput::Wide), ("json", FleetOutput::Json), ("yaml", FleetOutput::Yaml), ("name", FleetOutput::Name)
     ]))]
-    pub(crate) output: Output,
+    pub(crate) output: FleetOutput,
 
-    /// The table without its head and its last line
+    /// Prints the table without its head and its last line
     #[arg(long)]
     pub(crate) no_headers: bool,
 }
 
-/// How the fleet is shown.
+/// The output formats of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum FleetOutput {
     Table,
-    /// With the reason in full, and how the agent was reached.
+    /// The table with full reasons, and with the way to each agent.
     Wide,
-    /// With the whole of each `/status.json`.
+    /// JSON with the whole of each `/status.json`.
     Json,
     /// The same as YAML.
     Yaml,
-    /// `node/NAME`, one a line.
+    /// `node/NAME`, one on each line.
     Name,
 }
 
-/// What counts as told, and how long it may take.
+/// The rules of told, and the timeout.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PatienceArgs {
-    /// How many balancers there must be for each node; if not set, --told-probers of the agent, else one is enough
+    /// Least number of balancers for each node; if not set, --told-probers of the agent, else one is enough
     #[arg(long, value_name = "N", value_parser = number(1..=256_usize, "takes 1 to 256"))]
     pub(crate) probers: Option<usize>,
 
-    /// At which interval each balancer asks, where several stand behind one address and do not name themselves
+    /// Interval at which each balancer probes, if several share an address and don't name themselves
     #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
     pub(crate) interval: Option<Duration>,
 
-    /// How long balancers may take; without it two minutes, or as long as the slowest one needs. In a drain the eviction has as
-    /// long again; without it, as long as it takes
+    /// Longest time to wait for balancers; without it two minutes, or as long as the slowest one needs. In a
+    /// drain the eviction has as long again; without this flag, no limit
     #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
     pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// The nodes to wait for
+    /// Nodes to wait for
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// What is waited for: told that the node is out, released (told, and no session is left), or ready (told that it is back)
+    /// State to wait for: told that the node is out, released (told, and no session is left), or ready (told
+    /// that it is back)
     #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
     #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
     pub(crate) goal: Goal,
 
-    /// How many answers in a row make a balancer take a node out; if not set, --told-fall of the agent
+    /// Answers in a row that make a balancer take a node out; if not set, --told-fall of the agent
     #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) fall: Option<u32>,
 
-    /// How many answers in a row make it take a node back; if not set, --told-rise of the agent
+    /// Answers in a row that make a balancer bring a node back; if not set, --told-rise of the agent
     #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
@@ -212,11 +213,11 @@ pub(crate) struct WaitArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
-    /// The nodes to bring back
+    /// Nodes to bring back
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// How many answers in a row make a balancer take a node back; if not set, --told-rise of the agent
+    /// Answers in a row that make a balancer bring a node back; if not set, --told-rise of the agent
     #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
@@ -227,21 +228,24 @@ pub(crate) struct UncordonArgs {
 }
 
 impl PatienceArgs {
-    /// With how many answers in a row count; what is not asked for is as the agent has it.
+    /// Returns the settings of told; the agent has the defaults.
     pub(crate) fn demands(&self, fall: Option<u32>, rise: Option<u32>) -> Demands {
         Demands { fall, rise, probers: self.probers, interval: self.interval }
     }
 }
 
 impl Args {
-    /// Looks at what the parser does not.
+    /// Checks what the parser does not.
     pub(crate) fn check(&self, wrong: &mut Mistakes) {
-        let nodes = match &self.command {
-            None => &self.fleet.nodes,
-            Some(Command::Wait(args)) => &args.nodes,
-            Some(Command::Drain(args)) => &args.nodes,
-            Some(Command::Uncordon(args)) => &args.nodes,
+        let (nodes, cluster) = match &self.command {
+            None => (&self.fleet.nodes, &self.cluster),
+            Some(Command::Wait(args)) => (&args.nodes, &args.cluster),
+            Some(Command::Drain(args)) => (&args.nodes, &args.cluster),
+            Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
         };
+        if !is_name(&cluster.namespace) {
+            wrong.line(format_args!("--namespace {:?}: takes the name of a namespace", cluster.namespace));
+        }
         for node in nodes.iter().filter(|node| !is_name(node)) {
             wrong.line(format_args!("{node:?} is no name of a node"));
         }
@@ -257,7 +261,7 @@ impl Args {
     }
 }
 
-/// Whether Kubernetes could have given this name. It becomes part of a path.
+/// Returns true if Kubernetes accepts this name for an object. The name becomes part of a path.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     (1..=LONGEST_NAME).contains(&name.len())

@@ -1,37 +1,23 @@
 //! Where the cluster is and who asks, as kubectl finds it.
 
+use super::kubeconfig::{self, ConfigError, Read};
 use crate::args::KubectlArgs;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use ipnet::IpNet;
 use kube::Config;
 use kube::config::{
-    AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
-    NamedAuthInfo, NamedCluster, NamedContext,
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster,
+    NamedContext,
 };
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for a TCP connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The certificates of a pod's own cluster.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-
-/// Why it is not known where the cluster is.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("unusable kubeconfig: {0}")]
-    Kubeconfig(#[from] KubeconfigError),
-    #[error("no kubeconfig, and not in a cluster ({0}): give --kubeconfig, or set KUBECONFIG")]
-    NoKubeconfig(InClusterError),
-    #[error("there is no kubeconfig with a context {0:?}")]
-    NoContext(String),
-    #[error("the kubeconfig has no cluster {0:?}")]
-    NoCluster(String),
-    #[error("the kubeconfig has no user {0:?}")]
-    NoUser(String),
-}
 
 /// Where the cluster is, and who asks.
 pub(crate) struct Found {
@@ -44,11 +30,8 @@ pub(crate) struct Found {
 
 /// Finds the cluster as kubectl does with the same flags.
 pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
-    let read = match &args.kubeconfig {
-        Some(file) => Some(Kubeconfig::read_from(file)?),
-        None => kubeconfig_of_environment()?,
-    };
-    let mut found = match read.or_else(|| args.server.is_some().then(Kubeconfig::default)) {
+    let read = kubeconfig::read(args)?;
+    let mut found = match read.or_else(|| args.server.is_some().then(Read::nothing)) {
         Some(read) => of_kubeconfig(read, args).await?,
         None => in_cluster(args).await?,
     };
@@ -65,16 +48,17 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
 
 /// A pod's own cluster; with other credentials than its service account's if the flags say so.
 async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
-    for (name, error) in [
-        (&args.context, ConfigError::NoContext as fn(String) -> ConfigError),
-        (&args.cluster, ConfigError::NoCluster),
-        (&args.user, ConfigError::NoUser),
-    ] {
-        if let Some(name) = name {
-            return Err(error(name.clone()));
-        }
+    let mut config = Config::incluster().map_err(kubeconfig::none)?;
+    let at = || "the pod's service account".to_owned();
+    if let Some(name) = args.context.clone() {
+        return Err(ConfigError::NoContext { name, at: at(), contexts: Vec::new() });
     }
-    let mut config = Config::incluster().map_err(ConfigError::NoKubeconfig)?;
+    if let Some(name) = args.cluster.clone() {
+        return Err(ConfigError::NoCluster { name, at: at() });
+    }
+    if let Some(name) = args.user.clone() {
+        return Err(ConfigError::NoUser { name, at: at() });
+    }
     if args.token.is_some() {
         let cluster = Cluster {
             server: Some(config.cluster_url.to_string()),
@@ -87,7 +71,8 @@ async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
     Ok(Found { config, context: None, kubeconfig: None })
 }
 
-async fn of_kubeconfig(read: Kubeconfig, args: &KubectlArgs) -> Result<Found, ConfigError> {
+async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<Found, ConfigError> {
+    let (read, at) = (&all.kubeconfig, || all.at.clone());
     let name = args.context.clone().or_else(|| read.current_context.clone().filter(|name| !name.is_empty()));
     let context = match &name {
         Some(name) => {
@@ -96,10 +81,14 @@ async fn of_kubeconfig(read: Kubeconfig, args: &KubectlArgs) -> Result<Found, Co
             // As with kubectl, a current context that is not there is none if the flags say everything.
             context
                 .or_else(|| (args.context.is_none() && args.server.is_some()).then(Context::default))
-                .ok_or_else(|| ConfigError::NoContext(name.clone()))?
+                .ok_or_else(|| ConfigError::NoContext {
+                    name: name.clone(),
+                    at: at(),
+                    contexts: all.contexts(),
+                })?
         }
         None if args.server.is_some() || args.cluster.is_some() => Context::default(),
-        None => return Err(KubeconfigError::CurrentContextNotSet.into()),
+        None => return Err(ConfigError::NoCurrentContext { at: at(), contexts: all.contexts() }),
     };
     let named = args.cluster.as_deref().unwrap_or(&context.cluster);
     let cluster =
@@ -107,13 +96,13 @@ async fn of_kubeconfig(read: Kubeconfig, args: &KubectlArgs) -> Result<Found, Co
     let cluster = match cluster {
         Some(cluster) => cluster,
         None if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
-        None => return Err(ConfigError::NoCluster(named.to_owned())),
+        None => return Err(ConfigError::NoCluster { name: named.to_owned(), at: at() }),
     };
     let named = args.user.as_deref().or(context.user.as_deref());
     let user = read.auth_infos.iter().find(|user| Some(user.name.as_str()) == named);
     let user = match (user, &args.user) {
         (Some(user), _) => user.auth_info.clone().unwrap_or_default(),
-        (None, Some(name)) => return Err(ConfigError::NoUser(name.clone())),
+        (None, Some(name)) => return Err(ConfigError::NoUser { name: name.clone(), at: at() }),
         // As with client-go.
         (None, None) => AuthInfo::default(),
     };
@@ -161,9 +150,13 @@ async fn loaded(
     }
     impersonate(&mut user, args);
     let names_proxy = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
+    kubeconfig::check(&cluster, &user)?;
     let kubeconfig = alone(cluster, user);
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await?;
+    let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| match error {
+        KubeconfigError::ParseProxyUrl(error) => ConfigError::Proxy(error),
+        error => ConfigError::Unusable(error),
+    })?;
     // kube compares NO_PROXY with the proxy's own name.
     let host = config.cluster_url.host().unwrap_or_default();
     let direct = ["NO_PROXY", "no_proxy"].into_iter().filter_map(|name| std::env::var(name).ok());
@@ -198,24 +191,6 @@ fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
         current_context: Some(name()),
         ..Kubeconfig::default()
     }
-}
-
-/// The files of `KUBECONFIG`, else `~/.kube/config`; as with kubectl, one that is not there is left out.
-fn kubeconfig_of_environment() -> Result<Option<Kubeconfig>, KubeconfigError> {
-    let listed = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
-    let files: Vec<PathBuf> = match &listed {
-        Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
-        None => std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect(),
-    };
-    let mut merged = None::<Kubeconfig>;
-    for file in files.into_iter().filter(|file| file.exists()) {
-        let next = Kubeconfig::read_from(file)?;
-        merged = Some(match merged {
-            Some(before) => before.merge(next)?,
-            None => next,
-        });
-    }
-    Ok(merged)
 }
 
 /// Whether a host is one that `NO_PROXY` names: by name, with all below it, by address, by network, or all.

@@ -2,10 +2,10 @@
 
 mod config;
 mod handed;
+mod kubeconfig;
 
 use crate::args::ClusterArgs;
 use crate::error::Error;
-use config::ConfigError;
 use futures::stream::{self, StreamExt, TryStreamExt};
 pub(crate) use handed::{Handed, go};
 use http::Request;
@@ -14,7 +14,8 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use nodegate_agent_client::{MOST, NodeIdentity, Reply};
+use kubeconfig::ConfigError;
+use nodegate_agent_client::{AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -38,14 +39,16 @@ const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 pub(crate) enum ClusterError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("{what}: {}", explained(error))]
+    #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
         /// What was to be done.
         what: String,
+        /// Context and server.
+        cluster: Arc<str>,
         error: Box<kube::Error>,
     },
-    #[error("{what}: the API server did not answer within {}", humantime::format_duration(*within))]
-    Timeout { what: String, within: Duration },
+    #[error("{what}: {cluster} did not answer within {} (--request-timeout)", humantime::format_duration(*within))]
+    Timeout { what: String, cluster: Arc<str>, within: Duration },
 }
 
 impl ClusterError {
@@ -58,7 +61,7 @@ impl ClusterError {
 
 /// A Node, as far as it is of interest here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which tells it from a node of another cluster.
     pub(crate) uid: Option<String>,
@@ -87,19 +90,24 @@ impl Cluster {
         let found = config::find(&args.kubectl).await.map_err(ClusterError::from)?;
         let server = found.config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
-        let name = match &found.context {
-            Some(context) => format!("context {context}, server {server}"),
-            None => format!("server {server}"),
+        let name: Arc<str> = match &found.context {
+            Some(context) => format!("context {context}, server {server}").into(),
+            None => format!("server {server}").into(),
         };
         let handed = Handed::new(&args.kubectl, &found).map_err(Error::HandOver)?;
-        let what = format!("can't use the credentials for {server}");
-        let client = Client::try_from(found.config)
-            .map_err(|error| ClusterError::Kube { what, error: Box::new(error) })?;
+        let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
+        let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
+        let what = format!("can't use the credentials for {server}{plugin}");
+        let client = Client::try_from(found.config).map_err(|error| ClusterError::Kube {
+            what,
+            cluster: name.clone(),
+            error: Box::new(error),
+        })?;
         Ok(Self {
             client,
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
-            name: name.into(),
+            name,
             handed: Arc::new(handed),
         })
     }
@@ -120,12 +128,13 @@ impl Cluster {
     }
 
     /// All Nodes with these labels.
-    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<Node>, ClusterError> {
+    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
         let list = async |page: &ListParams| api.list(page).await;
-        self.pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(Node::of))).await?;
+        self.pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(FleetNode::of)))
+            .await?;
         Ok(nodes)
     }
 
@@ -140,16 +149,16 @@ impl Cluster {
     }
 
     /// These Nodes; one that is not there says so.
-    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<Node>, ClusterError> {
+    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<FleetNode>, ClusterError> {
         let get = |name: String| async move { self.node(&name).await };
         stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await
     }
 
     /// A Node; one that is not there says so.
-    pub(crate) async fn node(&self, name: &str) -> Result<Node, ClusterError> {
+    pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
-        Ok(found.as_ref().map_or_else(|| Node::absent(name), Node::of))
+        Ok(found.as_ref().map_or_else(|| FleetNode::absent(name), FleetNode::of))
     }
 
     /// The pods of agents, by their nodes' names.
@@ -189,14 +198,14 @@ impl Cluster {
     }
 
     /// Asks a port of a pod through the API server.
-    pub(crate) async fn ask_pod(&self, pod: &str, port: u16, path: &str) -> Result<Reply, String> {
+    pub(crate) async fn ask_pod(&self, pod: &str, port: u16, path: &str) -> Result<AgentReply, String> {
         let path = format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy{path}", self.namespace);
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
         let answer = self.client.send(request).await.map_err(|error| explained(&error))?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MOST).collect().await;
         let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
-        Ok(Reply { status, body })
+        Ok(AgentReply { status, body })
     }
 
     /// Lists page by page, and gives what is on each away.
@@ -226,13 +235,19 @@ impl Cluster {
         let within = self.timeout;
         match tokio::time::timeout(within, asked).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(ClusterError::Kube { what: what.to_owned(), error: Box::new(error) }),
-            Err(_) => Err(ClusterError::Timeout { what: what.to_owned(), within }),
+            Ok(Err(error)) => Err(ClusterError::Kube {
+                what: what.to_owned(),
+                cluster: self.name.clone(),
+                error: Box::new(error),
+            }),
+            Err(_) => {
+                Err(ClusterError::Timeout { what: what.to_owned(), cluster: self.name.clone(), within })
+            }
         }
     }
 }
 
-impl Node {
+impl FleetNode {
     fn of(node: &NodeObject) -> Self {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let mut internal = addresses.filter(|address| address.type_ == "InternalIP");
@@ -263,6 +278,11 @@ impl Node {
     pub(crate) fn identity(&self) -> NodeIdentity {
         NodeIdentity { name: self.name.clone(), uid: self.uid.clone() }
     }
+}
+
+/// Returns which cluster it is, where the API server itself has not answered.
+fn place(cluster: &str, error: &kube::Error) -> String {
+    if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() }
 }
 
 /// What an error says to a person. A Status has a sentence for that.

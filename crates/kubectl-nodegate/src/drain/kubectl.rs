@@ -1,9 +1,9 @@
 //! The real `kubectl drain`, which knows how pods are evicted.
 
-use super::signals;
-use super::stopped::Stopped;
+use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::{Handed, go};
+use crate::platform;
 use nodegate_agent_client::harmless;
 use std::process::Stdio;
 use std::time::Duration;
@@ -36,45 +36,45 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Looks whether it could be done: for pods that nobody makes anew or that hold data it wants a flag, and says so.
-    pub(super) async fn rehearse(&self, node: &str) -> Result<(), Stopped> {
+    pub(super) async fn rehearse(&self, node: &str) -> Result<(), DrainStopped> {
         let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
-        let output = rehearsed.map_err(Stopped::NoKubectl)?;
+        let output = rehearsed.map_err(DrainStopped::NoKubectl)?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> =
             said.lines().map(str::trim).filter(|line| !line.is_empty()).map(harmless).collect();
-        Err(Stopped::WouldNot(said.join("; ")))
+        Err(DrainStopped::WouldNot(said.join("; ")))
     }
 
     /// Does it, or shows what it would do; what it says goes where ours goes.
-    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), Stopped> {
+    pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), DrainStopped> {
         let mut command = self.command(node);
         match dry_run {
             DryRun::None => {}
             DryRun::Client => drop(command.arg("--dry-run=client")),
             DryRun::Server => drop(command.arg("--dry-run=server")),
         }
-        let mut child = command.spawn().map_err(Stopped::NoKubectl)?;
+        let mut child = command.spawn().map_err(DrainStopped::NoKubectl)?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
-            signal = signals::ending() => {
+            signal = platform::ending() => {
                 end(&mut child).await;
-                return Err(Stopped::BrokenOff(signal));
+                return Err(DrainStopped::BrokenOff(signal));
             }
         };
         match ended {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Stopped::Kubectl(status)),
-            Err(error) => Err(Stopped::Lost(error)),
+            Ok(status) => Err(DrainStopped::Kubectl(status)),
+            Err(error) => Err(DrainStopped::Lost(error)),
         }
     }
 }
 
 /// A terminal tells it of Ctrl-C as well; a signal that only we were sent is passed on.
 async fn end(child: &mut Child) {
-    signals::interrupt(child);
+    platform::interrupt(child);
     if tokio::time::timeout(TO_END, child.wait()).await.is_err() {
         // It has ended by itself if it can't be killed.
         let _ = child.start_kill();

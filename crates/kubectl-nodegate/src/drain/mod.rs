@@ -2,20 +2,20 @@
 
 mod kubectl;
 mod preflight;
-mod signals;
 mod stopped;
 
 use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::Node;
+use crate::cluster::FleetNode;
 use crate::console::Console;
 use crate::error::Error;
+use crate::platform;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
-use nodegate_readiness::probers::Ended;
+use nodegate_readiness::probers::WaitEnd;
 use preflight::Preflight;
 use std::cell::Cell;
-use stopped::Stopped;
+use stopped::DrainStopped;
 
 /// What has been done to the node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ struct Drain<'a> {
     args: &'a DrainArgs,
     console: &'a Console,
     kubectl: &'a Kubectl<'a>,
-    node: &'a Node,
+    node: &'a FleetNode,
     steps: Steps<'a>,
     left: Cell<Left>,
 }
@@ -64,11 +64,11 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
             return Ok(stopped.code());
         }
     }
-    Ok(Ended::Reached.exit_code())
+    Ok(WaitEnd::Reached.exit_code())
 }
 
 /// The nodes that are named, or those with the labels.
-async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<Node>, Error> {
+async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
     let mut nodes = agents.cluster().nodes(Some(selector)).await?;
     if nodes.is_empty() {
@@ -79,13 +79,13 @@ async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<Node>, Error> {
 }
 
 impl Drain<'_> {
-    async fn run(&self) -> Result<(), Stopped> {
+    async fn run(&self) -> Result<(), DrainStopped> {
         if self.args.dry_run != DryRun::None {
             return self.show().await;
         }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
-            signal = signals::ending() => return Err(Stopped::BrokenOff(signal)),
+            signal = platform::ending() => return Err(DrainStopped::BrokenOff(signal)),
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
@@ -96,7 +96,7 @@ impl Drain<'_> {
     }
 
     /// Shows what would be done.
-    async fn show(&self) -> Result<(), Stopped> {
+    async fn show(&self) -> Result<(), DrainStopped> {
         let preflight = self.preflight().await?;
         if !self.node.unschedulable {
             self.steps.line("would cordon it");
@@ -109,7 +109,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    async fn preflight(&self) -> Result<Preflight, Stopped> {
+    async fn preflight(&self) -> Result<Preflight, DrainStopped> {
         let preflight = preflight::check(self.agents, self.args, self.node).await?;
         for warning in &preflight.warnings {
             self.steps.line(&format!("warning: {warning}"));
@@ -117,7 +117,7 @@ impl Drain<'_> {
         Ok(preflight)
     }
 
-    async fn until_it_may_be_evicted(&self) -> Result<(), Stopped> {
+    async fn until_it_may_be_evicted(&self) -> Result<(), DrainStopped> {
         self.preflight().await?;
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
@@ -127,13 +127,13 @@ impl Drain<'_> {
         let (agents, console) = (self.agents, self.console);
         let wait = Wait { agents, console, goal, demands, timeout: patience.timeout };
         match wait.for_one(self.node, &self.steps).await {
-            Ended::Reached => Ok(()),
-            Ended::TimedOut => Err(Stopped::NotTold),
-            Ended::NotKnown => Err(Stopped::NotKnown),
+            WaitEnd::Reached => Ok(()),
+            WaitEnd::TimedOut => Err(DrainStopped::NotTold),
+            WaitEnd::NotKnown => Err(DrainStopped::NotKnown),
         }
     }
 
-    async fn cordon(&self) -> Result<(), Stopped> {
+    async fn cordon(&self) -> Result<(), DrainStopped> {
         if self.node.unschedulable {
             self.steps.line("is cordoned already");
         } else {
@@ -143,7 +143,7 @@ impl Drain<'_> {
                 if error.is_refusal() {
                     self.left.set(Left::Untouched);
                 }
-                Stopped::Cluster(error)
+                DrainStopped::Cluster(error)
             })?;
             self.steps.line("cordoned");
         }

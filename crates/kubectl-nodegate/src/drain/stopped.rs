@@ -1,13 +1,13 @@
 //! How a drain ends that does not go through.
 
 use crate::cluster::ClusterError;
-use nodegate_readiness::probers::{Ended, Unknown};
+use nodegate_readiness::probers::{Unknown, WaitEnd};
 use std::io;
 use std::process::ExitStatus;
 
 /// Why a drain ended before its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Stopped {
+pub(super) enum DrainStopped {
     #[error("its agent does not answer, so nobody knows who was told: {0}")]
     NoAgent(String),
     #[error("not known whether balancers would be told: {0}")]
@@ -27,7 +27,7 @@ pub(super) enum Stopped {
     NotTold,
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    #[error("can't run kubectl: {0}")]
+    #[error("can't run kubectl, which must be in the PATH: {0}")]
     NoKubectl(io::Error),
     #[error("kubectl drain would not do it: {0}")]
     WouldNot(String),
@@ -39,7 +39,7 @@ pub(super) enum Stopped {
     BrokenOff(&'static str),
 }
 
-impl Stopped {
+impl DrainStopped {
     /// 3 if it can't be known whether the balancers are told; 1 if it was refused, took too long, was broken off or failed.
     pub(super) fn code(&self) -> u8 {
         match self {
@@ -47,8 +47,8 @@ impl Stopped {
             | Self::Unknowable(_)
             | Self::Overflown(_)
             | Self::NoTrafficPort
-            | Self::NotKnown => Ended::NotKnown.exit_code(),
-            _ => Ended::TimedOut.exit_code(),
+            | Self::NotKnown => WaitEnd::NotKnown.exit_code(),
+            _ => WaitEnd::TimedOut.exit_code(),
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use super::row::Row;
 use crate::agents::Way;
-use crate::args::Output;
+use crate::args::FleetOutput;
 use crate::error::Error;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
 /// All of it: a line of JSON, or as YAML, or names alone.
-pub(super) fn text(rows: &[Row], output: Output) -> Result<String, Error> {
+pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
     Ok(match output {
-        Output::Yaml => yaml(&document(rows))?,
-        Output::Name => rows
+        FleetOutput::Yaml => yaml(&document(rows))?,
+        FleetOutput::Name => rows
             .iter()
             .flat_map(|row| ["node/".to_owned(), harmless(&row.node.name), "\n".to_owned()])
             .collect(),
-        Output::Json | Output::Table | Output::Wide => format!("{}\n", document(rows)),
+        FleetOutput::Json | FleetOutput::Table | FleetOutput::Wide => format!("{}\n", document(rows)),
     })
 }
 

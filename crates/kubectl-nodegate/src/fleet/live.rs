@@ -5,13 +5,16 @@ use super::look::{exit_code, look, nodes, wall};
 use super::row::Row;
 use super::table::{self, Style};
 use crate::agents::Agents;
-use crate::args::{FleetArgs, Output};
-use crate::cluster::Node;
+use crate::args::{FleetArgs, FleetOutput};
+use crate::cluster::FleetNode;
 use crate::console::Console;
 use crate::error::Error;
+use crate::platform;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Stamp;
+use nodegate_settings::UNKNOWN;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,7 +31,7 @@ const WHOLE_SCREEN: &str = "\u{1b}[2J";
 
 /// The nodes, listed now and then.
 struct Listed {
-    nodes: Vec<Node>,
+    nodes: Vec<FleetNode>,
     at: Instant,
     /// Why the list is an old one.
     error: Option<Error>,
@@ -38,32 +41,43 @@ struct Listed {
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
     let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
     let style = Style::of(console, args.output);
-    let is_table = matches!(args.output, Output::Table | Output::Wide);
+    let is_table = matches!(args.output, FleetOutput::Table | FleetOutput::Wide);
     let on_screen = console.is_terminal() && is_table;
     let mut said = BTreeMap::new();
+    let mut code = UNKNOWN;
     let mut first = true;
+    // One for all looks: what comes while agents are asked counts as well.
+    let mut ending = pin!(platform::ending());
     loop {
-        listed.renew(agents, args).await;
-        let rows = look(agents, &listed.nodes).await;
+        let rows = tokio::select! {
+            rows = listed.look(agents, args) => rows,
+            _ = &mut ending => return Ok(code),
+        };
+        code = exit_code(&rows);
         let text = match (on_screen, first, args.output) {
             (true, ..) => screen(&rows, style, listed.error.as_ref(), first),
-            (false, true, Output::Table | Output::Wide) => table::table(&rows, style),
+            (false, true, FleetOutput::Table | FleetOutput::Wide) => table::table(&rows, style),
             _ => String::new(),
         };
         let changed = changes(&rows, &mut said, args.output)?;
         let lines = if on_screen || (first && is_table) { String::new() } else { changed };
         if !Console::write(&format!("{text}{lines}")) {
-            return Ok(exit_code(&rows));
+            return Ok(code);
         }
         first = false;
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(exit_code(&rows)),
+            _ = &mut ending => return Ok(code),
         }
     }
 }
 
 impl Listed {
+    async fn look(&mut self, agents: &Agents, args: &FleetArgs) -> Vec<Row> {
+        self.renew(agents, args).await;
+        look(agents, &self.nodes).await
+    }
+
     async fn renew(&mut self, agents: &Agents, args: &FleetArgs) {
         if self.at.elapsed() < NODES_EVERY {
             return;
@@ -116,7 +130,7 @@ fn clipped(line: &str, columns: usize) -> String {
 }
 
 /// A line for each node of which something is new.
-fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) -> Result<String, Error> {
+fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutput) -> Result<String, Error> {
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = Vec::new();
     for row in rows {
@@ -131,13 +145,13 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
             continue;
         }
         lines.push(match output {
-            Output::Json => json::row(row).to_string(),
-            Output::Yaml => format!("---\n{}", json::yaml(&json::row(row))?.trim_end()),
-            Output::Name => format!("node/{}", harmless(&row.node.name)),
-            Output::Wide => {
+            FleetOutput::Json => json::row(row).to_string(),
+            FleetOutput::Yaml => format!("---\n{}", json::yaml(&json::row(row))?.trim_end()),
+            FleetOutput::Name => format!("node/{}", harmless(&row.node.name)),
+            FleetOutput::Wide => {
                 format!("{now}  {}  {}  {}", row.node.name, harmless(&says), harmless(&row.why()))
             }
-            Output::Table => format!("{now}  {}  {}", row.node.name, harmless(&says)),
+            FleetOutput::Table => format!("{now}  {}  {}", row.node.name, harmless(&says)),
         });
         said.insert(row.node.name.clone(), says);
     }
@@ -145,7 +159,7 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: Output) ->
     let gone: Vec<String> = said.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
     for name in gone {
         said.remove(&name);
-        if matches!(output, Output::Table | Output::Wide) {
+        if matches!(output, FleetOutput::Table | FleetOutput::Wide) {
             lines.push(format!("{now}  {name}  gone"));
         }
     }

@@ -3,13 +3,13 @@
 use super::row::Row;
 use crate::agents::Agents;
 use crate::args::FleetArgs;
-use crate::cluster::Node;
+use crate::cluster::FleetNode;
 use crate::error::Error;
 use futures::StreamExt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The nodes that are asked for.
-pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Node>, Error> {
+pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
     Ok(if args.nodes.is_empty() {
         agents.cluster().nodes(args.selector.as_deref()).await?
     } else {
@@ -18,7 +18,7 @@ pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Node>
 }
 
 /// Asks all agents, and sorts what they say.
-pub(crate) async fn look(agents: &Agents, nodes: &[Node]) -> Vec<Row> {
+pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
     let mut answers = Box::pin(agents.ask_all(nodes));
     let mut rows = Vec::with_capacity(nodes.len());
     while let Some((node, said)) = answers.next().await {
@@ -28,9 +28,10 @@ pub(crate) async fn look(agents: &Agents, nodes: &[Node]) -> Vec<Row> {
     rows
 }
 
-/// Since 1970; a clock before that makes flips look young, and nothing depends on it.
+/// Returns the time since 1970; a clock before that makes flips look young, and nothing depends on it.
+#[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
 pub(super) fn wall() -> Duration {
-    nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The worst of all.

@@ -7,7 +7,7 @@ mod row;
 mod table;
 
 use crate::agents::Agents;
-use crate::args::{FleetArgs, Output};
+use crate::args::{FleetArgs, FleetOutput};
 use crate::console::Console;
 use crate::error::Error;
 pub(crate) use look::look;
@@ -22,7 +22,7 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
     }
     let rows = look(agents, &nodes(agents, args).await?).await;
     let text = match args.output {
-        Output::Table | Output::Wide => {
+        FleetOutput::Table | FleetOutput::Wide => {
             let style = Style::of(&console, args.output);
             if args.no_headers { table::bare(&rows, style) } else { table::table(&rows, style) }
         }

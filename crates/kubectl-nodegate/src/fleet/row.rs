@@ -1,7 +1,7 @@
 //! What is known of one node.
 
-use crate::agents::{Answer, NoAnswer, Way};
-use crate::cluster::Node;
+use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
+use crate::cluster::FleetNode;
 use nodegate_agent_client::Status;
 use nodegate_readiness::{Age, Verdict};
 use nodegate_settings::UNKNOWN;
@@ -13,8 +13,8 @@ pub(super) const NOTHING: &str = "-";
 
 /// A node, and what its agent says.
 pub(crate) struct Row {
-    pub(super) node: Node,
-    pub(super) said: Result<Answer, NoAnswer>,
+    pub(super) node: FleetNode,
+    pub(super) said: Result<AgentAnswer, NoAgentAnswer>,
     /// When it was said, since 1970.
     at: Duration,
 }
@@ -37,11 +37,13 @@ pub(super) enum Need {
 }
 
 impl Row {
-    pub(crate) fn new(node: &Node, said: Result<Answer, NoAnswer>, at: Duration) -> Self {
+    pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, NoAgentAnswer>, at: Duration) -> Self {
         // An agent without a verdict says why, which is as good as no answer.
         let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
-            None => Err(NoAnswer { short: "misconfigured".to_owned(), detail: answer.said.status.why() }),
+            None => {
+                Err(NoAgentAnswer { short: "misconfigured".to_owned(), detail: answer.said.status.why() })
+            }
         });
         Self { node: node.clone(), said, at }
     }

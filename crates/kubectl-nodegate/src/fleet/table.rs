@@ -1,7 +1,7 @@
 //! The fleet as a table.
 
 use super::row::{Need, Row};
-use crate::args::Output;
+use crate::args::FleetOutput;
 use crate::console::Console;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
@@ -25,8 +25,12 @@ pub(super) struct Style {
 }
 
 impl Style {
-    pub(super) fn of(console: &Console, output: Output) -> Self {
-        Self { wide: output == Output::Wide, signs: console.is_terminal(), colourful: console.is_colourful() }
+    pub(super) fn of(console: &Console, output: FleetOutput) -> Self {
+        Self {
+            wide: output == FleetOutput::Wide,
+            signs: console.is_terminal(),
+            colourful: console.is_colourful(),
+        }
     }
 
     fn painted(self, colour: &str, text: &str) -> String {

@@ -20,6 +20,7 @@ fn wrong_flags_are_named_all_at_once() {
     for (args, said) in [
         (&["Worker_1"][..], "\"Worker_1\" is no name of a node"),
         (&["../../secrets"], "\"../../secrets\" is no name of a node"),
+        (&["-n", "a/../b"], "--namespace \"a/../b\": takes the name of a namespace"),
         (&["--watch", "drain", "a"], "unexpected argument '--watch'"),
         (&["-l", "a=b", "a"], "takes names of nodes or a --selector, and not both"),
         (
@@ -71,9 +72,62 @@ fn help_teaches() {
 fn a_cluster_that_is_not_known_is_told() {
     let error = refused(&[]);
     assert!(error.contains("no kubeconfig, and not in a cluster") && error.lines().count() == 1, "{error}");
-    let error = refused(&["--kubeconfig=/nonexistent/kubeconfig"]);
-    assert!(error.contains("unusable kubeconfig: failed to read kubeconfig"), "{error}");
+    assert!(error.contains("looked for /nonexistent/.kube/config"), "{error}");
     let lab = Lab::new([("a", says(&ready("a")))]);
+    let at = format!("the kubeconfig {}", lab.kubeconfig().display());
     let other = lab.run(&["--context=other"]);
-    assert!(other.code == Some(3) && other.err.contains("other"), "{other:#?}");
+    assert_eq!(
+        other.err,
+        format!("kubectl-nodegate: {at} has no context \"other\"; it has sim\n"),
+        "{other:#?}"
+    );
+}
+
+/// Every error names the setting or the file, and the value.
+#[test]
+fn what_a_kubeconfig_lacks_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = |current: &str, server: &str, user: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Config, {current} contexts: [{{name: prod, context: {{cluster: c, user: u}}}}], \
+             clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}], users: [{{name: u, user: {user}}}]}}"
+        )
+    };
+    let (current, closed, token) = ("current-context: prod,", "https://127.0.0.1:1", "{token: t}");
+    let exec =
+        "{exec: {apiVersion: client.authentication.k8s.io/v1, command: absent, interactiveMode: Never}}";
+    for (text, said) in [
+        (String::new(), "FILE has no current-context: give --context\n"),
+        (text("", closed, token), "FILE has no current-context: give --context; it has prod\n"),
+        (text("current-context: gone,", closed, token), "FILE has no context \"gone\"; it has prod\n"),
+        ("x: [".to_owned(), "unusable kubeconfig \"FILE\": failed to parse kubeconfig YAML: "),
+        (
+            text(current, "127.0.0.1:1", token),
+            "the server \"127.0.0.1:1\" is no URL such as https://10.0.0.1:6443\n",
+        ),
+        (
+            text(current, closed, "{token: \"a\\nb\"}"),
+            "the token, from --token or the kubeconfig, has a character",
+        ),
+        (
+            text(current, closed, token),
+            "can't list Nodes: context prod, server https://127.0.0.1:1: client error",
+        ),
+        (
+            text(current, closed, exec),
+            "can't use the credentials for https://127.0.0.1:1, from the program \"absent\": ",
+        ),
+        (text(current, closed, "{tokenFile: /absent/token}"), "/absent/token"),
+    ] {
+        let file = dir.path().join("kubeconfig");
+        std::fs::write(&file, &text).unwrap();
+        let file = file.to_str().unwrap();
+        let error = refused(&["--kubeconfig", file]).replace(file, "FILE");
+        assert!(error.contains(said) && error.lines().count() == 1, "{said}: {error}");
+        assert!(!error.contains('\u{fffd}'), "{error}");
+    }
+    let absent = refused(&["--kubeconfig=/absent/kubeconfig"]);
+    assert!(absent.contains("unusable kubeconfig \"/absent/kubeconfig\": No such file"), "{absent}");
+    let server = refused(&["--server=foo", "--kubeconfig=/dev/null"]);
+    assert!(server.contains("the server \"foo\" is no URL"), "{server}");
 }

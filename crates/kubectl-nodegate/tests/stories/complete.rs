@@ -62,7 +62,7 @@ fn commands_nodes_flags_and_values_are_offered() {
     let said = Said::of(&asked(&kubeconfig, &["unc"]).output().unwrap());
     assert_eq!(said.out, "uncordon\tBrings nodes back, and waits until every balancer has been told\n:4\n");
     let said = Said::of(&asked(&kubeconfig, &["--watch"]).output().unwrap());
-    assert!(said.out.starts_with("--watch\tGoes on: on a terminal"), "{said:#?}");
+    assert!(said.out.starts_with("--watch\tKeeps running: on a terminal"), "{said:#?}");
 }
 
 #[test]

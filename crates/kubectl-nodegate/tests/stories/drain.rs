@@ -1,7 +1,7 @@
 //! Drains, with the real kubectl.
 
 use crate::lab::{Lab, Said, out, prober, ready, says};
-use nodegate_kube_sim::{Effect, Scope, Sim};
+use nodegate_kube_sim::{Effect, FaultScope, Sim};
 use nodegate_testbed::crowd::Manner;
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
@@ -243,7 +243,7 @@ fn who_breaks_it_off_is_told_how_the_node_is_left() {
 #[test]
 fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let scope = || Scope::all().resources(&["nodes"]).verbs(&["patch"]);
+    let scope = || FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
     for (effect, left) in [
         (Effect::Forbidden, "nothing was done to it\n"),
         (

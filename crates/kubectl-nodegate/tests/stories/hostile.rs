@@ -1,7 +1,7 @@
 //! What agents and the API server may say.
 
 use crate::lab::{Lab, ready, says};
-use nodegate_kube_sim::{Effect, Scope};
+use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::crowd::Manner;
 use serde_json::json;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn nonsense_is_a_row() {
 #[test]
 fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    let scope = || Scope::all().resources(&["nodes"]);
+    let scope = || FaultScope::all().resources(&["nodes"]);
     for (effect, said) in [
         (Effect::Status { code: 500, retry_after: 0 }, "can't list Nodes: "),
         (Effect::Forbidden, "can't list Nodes: nodes is forbidden: User \"kubernetes-admin\" cannot list"),
@@ -85,7 +85,7 @@ fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
         lab.sim.faults().remove(fault);
     }
     // Agents are asked all the same where the API server does not let their pods be seen.
-    lab.sim.faults().add(Effect::Forbidden.on(Scope::all().resources(&["pods"])));
+    lab.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["pods"])));
     assert_eq!(lab.run(&[]).code, Some(0));
     let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
     assert!(proxied.row("a").contains("can't list Pods in nodegate: pods is forbidden"), "{proxied:#?}");

@@ -110,8 +110,8 @@ fn the_real_kubectl_takes_what_it_is_handed() {
     let said = Said::of(&command.env_remove("KUBECONFIG").output().unwrap());
     assert_eq!(said.code, Some(1), "worker-1 is out: {said:#?}");
     for (args, error) in [
-        (["--cluster=other", "--user=sim"], "the kubeconfig has no cluster \"other\""),
-        (["--user=other", "--cluster=sim"], "the kubeconfig has no user \"other\""),
+        (["--cluster=other", "--user=sim"], " has no cluster \"other\""),
+        (["--user=other", "--cluster=sim"], " has no user \"other\""),
     ] {
         let said = lab.run(&args);
         assert!(said.code == Some(3) && said.err.contains(error), "{said:#?}");

@@ -26,3 +26,4 @@ mod real_agents;
 mod thousand;
 mod two_clusters;
 mod wait;
+mod windows;

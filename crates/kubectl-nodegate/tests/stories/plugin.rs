@@ -44,7 +44,7 @@ fn kubectl_nodegate_is_it() {
 
 /// `KUBECTLS` has their paths.
 #[test]
-#[ignore = "fetches kubectl of nine releases: make plugin-test"]
+#[ignore = "fetches kubectl of ten releases: make plugin-test"]
 fn so_it_is_with_kubectl_of_every_release() {
     let lab = Lab::new([("a", says(&ready("a")))]);
     let listed = std::env::var("KUBECTLS").expect("KUBECTLS=<paths, separated by colons>");

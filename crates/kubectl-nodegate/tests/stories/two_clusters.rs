@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Production, at whose nodes' addresses staging's agents answer. Staging has nodes of the same names, and all that its
 /// balancers do looks like a drain that is through.
-fn production() -> Lab {
+pub(crate) fn production() -> Lab {
     let prod = cluster(Scene { told: 3, ..Scene::default() }, &["new1", "new2"]);
     for node in ["new1", "new2"] {
         let mut told = out(node, "draining", "Unschedulable", 60);
@@ -17,21 +17,26 @@ fn production() -> Lab {
     prod
 }
 
-fn is_untouched(lab: &Lab, said: &Said, why: &str) {
+pub(crate) fn is_untouched(lab: &Lab, said: &Said, why: &str) {
     assert_eq!(said.code, Some(3), "{said:#?}");
     assert!(said.out.contains(why), "no {why:?} in {said:#?}");
     assert!(said.out.contains("nothing was done to it"), "{said:#?}");
     assert!(!is_cordoned(lab, "new1") && lab.sim.get("pods", "default", "app").is_some());
 }
 
+/// What is said of staging's agent at the address of production's new1.
+pub(crate) fn stranger(prod: &Lab) -> String {
+    let address = prod.crowd.nodes().next().unwrap().1;
+    format!(
+        "another cluster's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
+         uid-of-new1)"
+    )
+}
+
 #[test]
 fn another_clusters_agent_drains_nothing() {
     let prod = production();
-    let address = prod.crowd.nodes().next().unwrap().1;
-    let stranger = format!(
-        "another cluster's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
-         uid-of-new1)"
-    );
+    let stranger = stranger(&prod);
     for via in ["--via=auto", "--via=node"] {
         is_untouched(&prod, &prod.run(&["drain", "new1", via]), &stranger);
     }

@@ -1,4 +1,4 @@
-//! `http:<name>`: something of the operator's own answers 2xx.
+//! `http:<name>`: a URL of the operator's choice answers 2xx.
 
 use crate::check::{Check, Run};
 use crate::http::{HttpGet, status_reason};

@@ -1,4 +1,4 @@
-//! The checks, one a file.
+//! The checks, one in each file.
 
 pub(crate) mod container_runtime;
 pub(crate) mod disk_pressure;

@@ -1,4 +1,4 @@
-//! `okd_router_1936`: the `OpenShift` router on this node takes traffic.
+//! `okd_router_1936`: the `OpenShift` router on this node accepts traffic.
 
 use crate::checks::http::Http;
 use crate::definition::Definition;

@@ -1,11 +1,11 @@
-//! `tcp:<name>`: something of the operator's own takes connections.
+//! `tcp:<name>`: an address of the operator's choice accepts connections.
 
 use crate::check::{Check, Run};
-use crate::connect::Connector;
+use crate::connect::HostConnector;
 use nodegate_readiness::{AddressFamilies, Reason};
 
 /// The connection is closed as soon as it stands: no byte is sent, and none is waited for.
-pub(crate) struct Tcp(pub(crate) Connector);
+pub(crate) struct Tcp(pub(crate) HostConnector);
 
 impl Check for Tcp {
     fn run(&self, _: AddressFamilies) -> Run<'_> {

@@ -4,14 +4,14 @@ use crate::support::{Healthz, check, fail};
 use nodegate_local_checks::http::{HttpError, HttpGet};
 use nodegate_readiness::{Outcome, Reason};
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::stub::{Server, hang};
+use nodegate_testbed::stub::{StubServer, hang};
 use socket2::SockRef;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-async fn kubelet(server: &Server) -> Outcome {
+async fn kubelet(server: &StubServer) -> Outcome {
     check("kubelet", &server.healthz(), "30s").await
 }
 
@@ -21,7 +21,7 @@ fn response(status: &str) -> String {
 
 #[tokio::test]
 async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
-    let server = Server::saying(response("200 OK"));
+    let server = StubServer::saying(response("200 OK"));
     assert_eq!(kubelet(&server).await, Outcome::Pass);
     let version = env!("CARGO_PKG_VERSION");
     let request = server.last_request();
@@ -30,7 +30,7 @@ async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
         server.address()
     );
     assert_eq!(request, expected);
-    let old = Server::saying("HTTP/1.0 200 OK\r\n\r\nok");
+    let old = StubServer::saying("HTTP/1.0 200 OK\r\n\r\nok");
     assert_eq!(kubelet(&old).await, Outcome::Pass);
 }
 
@@ -42,7 +42,7 @@ async fn each_check_has_its_own_idea_of_a_good_status() {
         ("302 Found", fail("HTTP 302"), fail("HTTP 302")),
         ("503 Service Unavailable", fail("HTTP 503"), fail("HTTP 503")),
     ] {
-        let server = Server::saying(response(status));
+        let server = StubServer::saying(response(status));
         assert_eq!(kubelet(&server).await, is_kubelet, "{status}");
         assert_eq!(check("okd_router_1936", &server.healthz(), "30s").await, is_router, "{status}");
     }
@@ -57,11 +57,11 @@ async fn each_way_to_break_off_has_its_own_reason() {
     let reset = |stream: &mut std::net::TcpStream| {
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     };
-    assert_eq!(kubelet(&Server::start(reset)).await, fail("ConnectionReset"));
-    assert_eq!(kubelet(&Server::saying("")).await, fail("ConnectionClosed"));
-    assert_eq!(kubelet(&Server::saying("HTTP/1.1 200 O")).await, fail("ConnectionClosed"));
-    assert_eq!(kubelet(&Server::saying("SSH-2.0-OpenSSH_9.6\r\n")).await, fail("MalformedResponse"));
-    assert_eq!(kubelet(&Server::saying([0x15, 3, 1, 0, 2, 2, 0x46])).await, fail("MalformedResponse"));
+    assert_eq!(kubelet(&StubServer::start(reset)).await, fail("ConnectionReset"));
+    assert_eq!(kubelet(&StubServer::saying("")).await, fail("ConnectionClosed"));
+    assert_eq!(kubelet(&StubServer::saying("HTTP/1.1 200 O")).await, fail("ConnectionClosed"));
+    assert_eq!(kubelet(&StubServer::saying("SSH-2.0-OpenSSH_9.6\r\n")).await, fail("MalformedResponse"));
+    assert_eq!(kubelet(&StubServer::saying([0x15, 3, 1, 0, 2, 2, 0x46])).await, fail("MalformedResponse"));
 }
 
 #[tokio::test]
@@ -71,10 +71,10 @@ async fn headers_without_end_are_not_read() {
         write!(long, "X-{n}: {}\r\n", "a".repeat(1000)).unwrap();
     }
     long.push_str("\r\n");
-    assert_eq!(kubelet(&Server::saying(long)).await, fail("HeadersTooLarge"));
+    assert_eq!(kubelet(&StubServer::saying(long)).await, fail("HeadersTooLarge"));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(500));
-    assert_eq!(kubelet(&Server::saying(many)).await, fail("HeadersTooLarge"));
-    let endless = Server::start(|stream| {
+    assert_eq!(kubelet(&StubServer::saying(many)).await, fail("HeadersTooLarge"));
+    let endless = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nX: "));
         while stream.write_all(&[b'a'; 4096]).is_ok() {}
     });
@@ -83,24 +83,24 @@ async fn headers_without_end_are_not_read() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_fails_by_the_timeout() {
-    let silent = Server::start(hang);
+    let silent = StubServer::start(hang);
     assert_eq!(check("kubelet", &silent.healthz(), "100ms").await, fail("Timeout after 100ms"));
-    let slow_head = Server::start(|stream| {
+    let slow_head = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200"));
         hang(stream);
     });
     assert_eq!(check("kubelet", &slow_head.healthz(), "100ms").await, fail("Timeout after 100ms"));
 }
 
-fn endless() -> Server {
-    Server::start(|stream| {
+fn endless() -> StubServer {
+    StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
         while stream.write_all(&[b'x'; 4096]).is_ok() {}
     })
 }
 
-fn slow_body() -> Server {
-    Server::start(|stream| {
+fn slow_body() -> StubServer {
+    StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         hang(stream);
     })
@@ -114,7 +114,7 @@ async fn a_body_that_nobody_needs_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_body_is_read_as_far_as_it_is_wanted() {
-    let get = HttpGet::new(Server::saying(response("503 Service Unavailable")).healthz());
+    let get = HttpGet::new(StubServer::saying(response("503 Service Unavailable")).healthz());
     let reply = get.reply().await.unwrap();
     assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
 
@@ -124,11 +124,11 @@ async fn a_body_is_read_as_far_as_it_is_wanted() {
     let slow = HttpGet::new(slow_body().healthz());
     assert!(tokio::time::timeout(Duration::from_millis(100), slow.reply()).await.is_err());
 
-    let cut = Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
+    let cut = StubServer::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
     assert!(matches!(HttpGet::new(cut.healthz()).reply().await, Err(HttpError::Closed)));
-    let garbage = Server::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+    let garbage = StubServer::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
     assert!(matches!(HttpGet::new(garbage.healthz()).reply().await, Err(HttpError::Malformed)));
-    let reset = Server::start(|stream| {
+    let reset = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
@@ -138,7 +138,7 @@ async fn a_body_is_read_as_far_as_it_is_wanted() {
 
 #[tokio::test]
 async fn names_are_resolved_and_a_bad_one_is_named() {
-    let server = Server::saying(response("200 OK"));
+    let server = StubServer::saying(response("200 OK"));
     let url = format!("http://localhost:{}/", server.address().port()).parse().unwrap();
     assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
     let bad = HttpGet::new("http://nowhere.invalid/".parse().unwrap());
@@ -152,7 +152,7 @@ async fn names_are_resolved_and_a_bad_one_is_named() {
 async fn a_dropped_request_closes_its_connection() {
     let (tell, closed) = tokio::sync::oneshot::channel();
     let tell = std::sync::Mutex::new(Some(tell));
-    let server = Server::start(move |stream| {
+    let server = StubServer::start(move |stream| {
         hang(stream);
         tell.lock().unwrap().take().unwrap().send(()).unwrap();
     });

@@ -4,7 +4,7 @@ use crate::support::{Healthz, World, fail};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::stub::{Server, hang};
+use nodegate_testbed::stub::{StubServer, hang};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -30,7 +30,7 @@ async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
     world.outcome(name).unwrap()
 }
 
-async fn all_say(server: &Server, timeout: &str, expected: Outcome) {
+async fn all_say(server: &StubServer, timeout: &str, expected: Outcome) {
     for name in ASKING {
         assert_eq!(outcome(name, &server.healthz().to_string(), timeout).await, expected, "{name}");
     }
@@ -45,13 +45,13 @@ async fn each_way_to_fail_has_the_same_reason_everywhere() {
     }
     let unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let moved = "HTTP/1.1 301 Moved Permanently\r\nLocation: /\r\nContent-Length: 0\r\n\r\n";
-    all_say(&Server::saying(unavailable), "30s", fail("HTTP 503")).await;
-    all_say(&Server::saying(moved), "30s", fail("HTTP 301")).await;
-    all_say(&Server::start(reset), "30s", fail("ConnectionReset")).await;
-    all_say(&Server::saying(""), "30s", fail("ConnectionClosed")).await;
-    all_say(&Server::saying("+PONG\r\n"), "30s", fail("MalformedResponse")).await;
-    all_say(&Server::saying(huge + "\r\n"), "30s", fail("HeadersTooLarge")).await;
-    all_say(&Server::start(hang), "100ms", fail("Timeout after 100ms")).await;
+    all_say(&StubServer::saying(unavailable), "30s", fail("HTTP 503")).await;
+    all_say(&StubServer::saying(moved), "30s", fail("HTTP 301")).await;
+    all_say(&StubServer::start(reset), "30s", fail("ConnectionReset")).await;
+    all_say(&StubServer::saying(""), "30s", fail("ConnectionClosed")).await;
+    all_say(&StubServer::saying("+PONG\r\n"), "30s", fail("MalformedResponse")).await;
+    all_say(&StubServer::saying(huge + "\r\n"), "30s", fail("HeadersTooLarge")).await;
+    all_say(&StubServer::start(hang), "100ms", fail("Timeout after 100ms")).await;
 }
 
 #[tokio::test]
@@ -70,14 +70,14 @@ async fn nothing_listens() {
 async fn an_own_check_takes_any_2xx_and_reads_no_body() {
     let body = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nno");
     for status in ["200 OK", "204 No Content", "299 Whatever"] {
-        let url = Server::saying(body(status)).healthz().to_string();
+        let url = StubServer::saying(body(status)).healthz().to_string();
         assert_eq!(outcome("http:mine", &url, "30s").await, Outcome::Pass, "{status}");
     }
-    let endless = Server::start(|stream| {
+    let endless = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
         while stream.write_all(&[b'x'; 4096]).is_ok() {}
     });
-    let slow = Server::start(|stream| {
+    let slow = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         hang(stream);
     });
@@ -98,7 +98,7 @@ async fn tcp(target: &str, timeout: &str) -> Outcome {
 
 #[tokio::test]
 async fn a_port_that_takes_connections_passes_whatever_it_says() {
-    let server = Server::start(hang);
+    let server = StubServer::start(hang);
     assert_eq!(tcp(&server.address().to_string(), "30s").await, Outcome::Pass);
     assert_eq!(tcp(&format!("localhost:{}", server.address().port()), "30s").await, Outcome::Pass);
     let ipv6 = TcpListener::bind("[::1]:0").unwrap();

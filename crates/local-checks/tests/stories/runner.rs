@@ -7,7 +7,7 @@ use nodegate_local_checks::http::HttpGet;
 use nodegate_local_checks::{Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing};
 use nodegate_readiness::{AddressFamilies, LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::stub::Server;
+use nodegate_testbed::stub::StubServer;
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
@@ -26,12 +26,12 @@ impl Check for StatusOf {
     }
 }
 
-fn asking(server: &Server) -> Arc<dyn Check> {
+fn asking(server: &StubServer) -> Arc<dyn Check> {
     Arc::new(StatusOf(HttpGet::new(server.healthz())))
 }
 
-fn ok() -> Server {
-    Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+fn ok() -> StubServer {
+    StubServer::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use nodegate_readiness::{
     AddressFamilies, Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline,
 };
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::stub::Server;
+use nodegate_testbed::stub::StubServer;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ pub(crate) trait Healthz {
     fn healthz(&self) -> HttpUrl;
 }
 
-impl Healthz for Server {
+impl Healthz for StubServer {
     fn healthz(&self) -> HttpUrl {
         self.url("/healthz").parse().unwrap()
     }

@@ -1,4 +1,5 @@
-//! What a renewal of the Lease is worth: its date is the kubelet's clock, which is ours, too, and may be set at any time.
+//! Judges renewals of the Lease. Their date comes from the kubelet's clock, which is this machine's, and may
+//! be set at any time.
 
 use super::transition::Transition;
 use nodegate_readiness::Moment;

@@ -1,16 +1,23 @@
-//! Freshness as a state machine: what counts as proof that the cache is what etcd holds, and what to do for want of it.
+//! Freshness as a state machine: decides what proves that the cache matches etcd, and what to do without
+//! proof.
 //!
-//! An API server that is cut off from etcd looks healthy to whoever watches it: it takes watches, sends bookmarks and
-//! answers from a cache that no longer moves. So none of that counts, but what only etcd can have said. **Proof has a date:
-//! the latest instant at which what we hold was what etcd held.**
+//! An API server that is cut off from etcd looks healthy to its watchers: it accepts watches, sends bookmarks
+//! and answers from a cache that no longer changes. So none of that counts as proof, only data that came from
+//! etcd. **Proof has a date: the latest instant at which the cache is known to match etcd.**
 //!
-//! 1. The answer to a consistent question, if it names the state that we hold: dated when it was asked (`question.rs`).
-//! 2. A consistent list: dated when it was asked for.
-//! 3. A renewal of the own Lease on the same connection: dated by the kubelet (`lease.rs`). For a while after one of the first
-//!    two it speaks for the Node, while that is watched and its bookmarks come. It revives no cache that is stale.
+//! 1. The answer to a consistency check (here: the question), if it has the state that the cache holds. Dated
+//!    when the agent sent it (`question.rs`).
+//! 2. A consistent list. Dated when the agent sent the request.
+//! 3. A renewal of the node's own Lease on the same connection. Dated by the kubelet (`lease.rs`). For a
+//!    while after one of the first two it counts for the Node ("speaks for" it), while the Node is watched
+//!    and its bookmarks arrive. It does not revive a stale cache.
 //!
-//! An event of the Node is none: nothing says how long it was held back. An API server that is in touch with etcd again tells
-//! all that it has missed, old states first, and the watch may break in the middle of that.
+//! A watched Service has no proof of its own. Its watch is on the Node's connection or is moved there, and what
+//! proves the Node proves the Service. When a proof of the Node is none of the Service, the Service's facts keep
+//! the date of the last common proof, until the next list of the Service or the next common proof.
+//!
+//! An event of the Node is no proof, because it may have been held back. An API server that has reconnected
+//! to etcd sends the missed events, old states first, and the watch may break in the middle of them.
 //!
 //! | deadline | how long | set by | cleared by |
 //! |---|---|---|---|
@@ -27,14 +34,16 @@
 //! | the next replacement of silent watches | 24 s to 5 min, doubled each time | a replacement | a Lease that is heard |
 //! | a Service's watch is deaf | 70 s from its last bytes | bytes | the end of the watch |
 //!
-//! 70 s and 85 s can't be one: without the first, a stream that is lost alone is noticed after 85 s (73 s are the bound); with
-//! 70 s for both, the question is asked with every sixth renewal, which makes 59 an hour, and with the watches' own 6 to 18
-//! more than the 60 that a node may cost.
+//! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
+//! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
+//! which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
+//! the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
+//! API server delays them by more.
 //!
-//! [`Freshness::step`] takes what has happened and says what to do, and [`Freshness::wake_at`] when it wants to be asked
-//! again. There is no IO in it, no clock and nothing asynchronous: the driver brings all of that, and any hour can be played
-//! in a millisecond. Which ways it went is counted by name ([`Transitions`]), so that a simulation can tell which of
-//! [`Transition::ALL`] it has never taken; nobody else reads the counts.
+//! [`FreshnessMonitor::step`] takes an input and returns the actions to take; [`FreshnessMonitor::wake_at`] returns the
+//! time of the next step. Both are free of IO, clocks and async code: the driver provides these, and a test
+//! can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a simulation
+//! can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
 
 mod lease;
 mod node_state;
@@ -46,7 +55,7 @@ mod stream;
 mod tests;
 mod transition;
 
-pub(crate) use node_state::{Finding, NodeState};
+pub(crate) use node_state::{Finding, NodeVersion};
 pub(crate) use question::ASK_TIMEOUT;
 pub(crate) use refusal::Refusal;
 pub use transition::{Transition, Transitions};
@@ -56,81 +65,85 @@ use fastrand::Rng;
 use lease::WallClock;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
-use question::Question;
+use question::ConsistencyCheck;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stream::Watch;
 
-/// For so long after the Node itself was proved its Lease's renewals speak for it. An API server has a client of etcd for each
-/// resource, and may lose that of the Nodes alone: with the default `--stale-after` that is noticed after 100 s. Eight
-/// renewals of a kubelet fit in. It need not be drawn: each question comes with a renewal, and kubelets renew at times of
-/// their own.
+/// The time after a proof of the Node itself in which its Lease's renewals count for it. An API server has
+/// one etcd client for each resource, and may lose the client for Nodes alone; with the default
+/// `--stale-after` the agent notices that after 100 s. Eight renewals of a kubelet fit in. The time needs no
+/// jitter: each question comes with a renewal, and kubelets renew at different times.
 const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
 /// How often a kubelet renews its Lease by default (`nodeLeaseDurationSeconds` / 4).
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
-/// A kubelet's jitter adds up to 4 %; the rest is for the way.
+/// A kubelet's jitter adds up to 4 %; the rest is for the network.
 const RENEWAL_LATE: f64 = 1.08;
-/// The Lease was heard sooner ago than so many renewals: it is no silent one, however soon the cache is to be stale.
+/// The number of renewal intervals without a renewal after which a Lease counts as silent, for any
+/// `--stale-after`.
 const LEASE_OVERDUE: f64 = 1.2;
-/// Streams that went silent together are replaced at once, and then ever more rarely: a dead kubelet is silent too.
+/// The agent replaces streams that went silent together at once, and then more and more rarely: a dead
+/// kubelet is silent, too.
 const FIRST_REPLACEMENT_GAP: Duration = Duration::from_secs(24);
 const LONGEST_REPLACEMENT_GAP: Duration = Duration::from_mins(5);
 
-/// What has happened.
+/// An event that the state machine reacts to.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// A follower begins anew; what its last watch said no longer counts.
+    /// A follower restarts; events of its last watch no longer count.
     Began(Stream),
-    /// A list was answered on this connection.
-    ListAnswered(Stream, Connection),
-    /// A consistent list is complete that was asked for after `asked_at`; if it is the Node's, it is in this state.
-    Listed { stream: Stream, asked_at: Moment, node: Option<NodeState> },
+    /// The Node's consistent list is complete, which was asked for after `asked_at`, and the Node is in this state.
+    Listed { asked_at: Moment, node: NodeVersion },
+    /// The list of the Service with this index is complete, which was asked for after `asked_at`.
+    ServiceListed { index: usize, asked_at: Moment },
     /// The API server accepted a watch.
     Accepted(Stream, Connection),
     /// Bytes came on an open watch.
     Bytes(Stream),
-    /// An object came on it; if it is the Node, it is in this state now.
-    Changed { stream: Stream, node: Option<NodeState> },
+    /// The Node came on its watch, in this state.
+    Changed(NodeVersion),
     /// The Lease came on it, renewed at this time by the clock on the wall; `every` is how often its kubelet renews it.
     Renewed { at: Option<SystemTime>, every: Option<Duration>, wall: SystemTime },
     /// The watch ended.
     Closed(Stream),
     /// The question of this number was answered.
-    Answered { question: u64, node: NodeState, connection: Connection },
-    /// It was not.
+    Answered { question: u64, node: NodeVersion, connection: Connection },
+    /// The question of this number got no answer, or an error.
     Unanswered { question: u64, refusal: Refusal },
     /// Time has passed.
     Woke { wall: SystemTime },
 }
 
-/// What is to be done, in this order.
+/// An action for the driver. It executes them in the order of [`FreshnessMonitor::step`]'s result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// What is held of the Node was what etcd held at this moment: the Node itself says so.
+    /// The cached Node matched etcd at this moment, by the Node itself.
     ProveNode(Moment),
-    /// The same, as its Lease says.
+    /// The cached Node matched etcd at this moment, by its Lease.
     Prove(Moment),
-    /// The same of the Service with this index.
-    ProveService(usize, Moment),
+    /// What is held of the Service with this index is as fresh as the Node.
+    FollowService(usize),
+    /// It is not any more: it was last proved at this moment.
+    LoseService(usize, Moment),
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
-    /// Ask what etcd holds: on the connection of the watches, or on a new one, which behind a virtual address may be one to
-    /// another API server. A question that is under way is given up.
+    /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
+    /// address may lead to another API server. It replaces a question that is in progress.
     Ask { question: u64, on_a_new_connection: bool },
-    /// Etcd holds this, and not what we do: for the log.
-    Found(Finding, NodeState),
-    /// The Node's watch is to begin anew on the connection on which the last question was answered.
+    /// etcd holds another state than the cache: for the log.
+    Found(Finding, NodeVersion),
+    /// Restart the Node's watch on the connection on which the last question was answered.
     MoveToTheAnswer,
-    /// That connection is not needed.
+    /// Drop the connection on which the last question was answered.
     DropTheAnswer,
-    /// The stream is to be dropped, whatever it says itself, and begun anew.
+    /// Drop the stream, and restart it.
     Replace(Stream, Why),
 }
 
-/// Why a watch is replaced.
+/// The reason for the replacement of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It has missed a change, or gone silent.
+    /// It has missed a change, or has gone silent.
     Deaf,
     /// Another connection is as good or better.
     Moved,
@@ -138,24 +151,23 @@ pub(crate) enum Why {
 
 /// The state machine.
 #[derive(Debug)]
-pub(crate) struct Freshness {
+pub(crate) struct FreshnessMonitor {
     stale_after: Duration,
     rng: Rng,
     transitions: Arc<Transitions>,
     node: Watch,
     lease: Watch,
     services: Vec<Watch>,
-    /// What was last told of the Node.
-    held: NodeState,
+    /// The last state of the Node from its list or watch.
+    held: NodeVersion,
     node_proved: Option<Moment>,
-    services_proved: Vec<Option<Moment>>,
     /// Until when the Lease speaks for the Node, and on which connection: `None` of a list until the watch that follows it.
     lease_speaks_until: Option<Moment>,
     proved_on: Option<Connection>,
-    /// How often the kubelet renews it.
+    /// The interval at which the kubelet renews the Lease.
     renewed_every: Duration,
     clock: WallClock,
-    question: Question,
+    question: ConsistencyCheck,
     replacement_gap: Duration,
     next_replacement: Moment,
     /// Whether the cache was stale when last looked at.
@@ -163,8 +175,8 @@ pub(crate) struct Freshness {
     actions: Vec<Action>,
 }
 
-impl Freshness {
-    /// Nothing is known yet.
+impl FreshnessMonitor {
+    /// Creates the state machine of an agent without a Node.
     pub(crate) fn new(
         stale_after: Duration,
         services: usize,
@@ -178,14 +190,13 @@ impl Freshness {
             node: Watch::default(),
             lease: Watch::default(),
             services: (0..services).map(|_| Watch::default()).collect(),
-            held: NodeState::Unknown,
+            held: NodeVersion::Unknown,
             node_proved: None,
-            services_proved: vec![None; services],
             lease_speaks_until: None,
             proved_on: None,
             renewed_every: RENEWED_EVERY,
             clock: WallClock::default(),
-            question: Question::new(stale_after),
+            question: ConsistencyCheck::new(stale_after),
             replacement_gap: FIRST_REPLACEMENT_GAP,
             next_replacement: Moment::default(),
             was_stale: true,
@@ -193,17 +204,15 @@ impl Freshness {
         }
     }
 
-    /// Takes what has happened, and says what to do.
+    /// Processes an event and returns the actions to take.
     pub(crate) fn step(&mut self, input: Input, now: Moment) -> Vec<Action> {
         match input {
             Input::Began(stream) => self.with(stream, Watch::begin),
-            Input::ListAnswered(stream, connection) => {
-                self.with(stream, |watch| watch.list_answered(connection));
-            }
-            Input::Listed { stream, asked_at, node } => self.listed(stream, asked_at, node, now),
+            Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
+            Input::ServiceListed { index, asked_at } => self.service_proved(index, asked_at),
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.bytes(stream, now),
-            Input::Changed { stream, node } => self.changed(stream, node, now),
+            Input::Changed(node) => self.changed(node, now),
             Input::Renewed { at, every, wall } => self.renewed(at, every, wall, now),
             Input::Closed(stream) => self.with(stream, Watch::close),
             Input::Answered { question, node, connection } => {
@@ -216,7 +225,7 @@ impl Freshness {
         std::mem::take(&mut self.actions)
     }
 
-    /// When time alone will bring something next.
+    /// Returns when the state machine needs the next step without another event.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
         let stale = self.node_proved.filter(|_| !self.was_stale).map(|proved| {
             // It is stale when it is older than that.
@@ -226,7 +235,7 @@ impl Freshness {
         deaf.chain(stale).chain(self.question_wakes_at()).min()
     }
 
-    /// What time alone has brought.
+    /// Handles the deadlines that have passed.
     fn overdue(&mut self, now: Moment) {
         let stale = self.is_stale(now);
         if std::mem::replace(&mut self.was_stale, stale) != stale {
@@ -244,40 +253,69 @@ impl Freshness {
 
     // === Proof ===
 
-    /// The Node itself was proved: by an answer on this connection, or by a list, which the watch after it is to follow.
+    /// The Node itself was proved: by an answer on this connection, or by a list, which the watch after it is
+    /// to follow.
     fn prove_node(&mut self, at: Moment, on: Option<Connection>) {
         self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
         self.proved_on = on;
         self.question.answered_early();
         self.node_proved = self.node_proved.max(Some(at));
+        // First: what is no longer followed must not be taken for as fresh as the Node.
+        self.prove_services(at, on, true);
         self.actions.push(Action::ProveNode(at));
     }
 
-    fn prove_service(&mut self, index: usize, at: Moment) {
-        if let Some(proved) = self.services_proved.get_mut(index) {
-            *proved = (*proved).max(Some(at));
-            self.actions.push(Action::ProveService(index, at));
+    /// What proves the Node on the connection of its watch proves the Services that are watched there: the server is in touch with
+    /// etcd. The facts of the others are as old as their own last proof. With `revives` stale ones are proved, too.
+    fn prove_services(&mut self, at: Moment, on: Option<Connection>, revives: bool) {
+        for index in 0..self.services.len() {
+            let Some(watch) = self.services.get_mut(index) else { continue };
+            let here = on.is_some_and(|connection| watch.is_on(connection));
+            let old = watch.proved.is_none_or(|proved| at.since(proved) > self.stale_after);
+            match (here, watch.followed) {
+                (true, true) => watch.proved = watch.proved.max(Some(at)),
+                (true, false) if revives || !old => self.service_proved(index, at),
+                (false, true) => {
+                    watch.followed = false;
+                    let proved = watch.proved.unwrap_or_default();
+                    self.actions.push(Action::LoseService(index, proved));
+                    self.take(Transition::ServiceLost);
+                }
+                _ => {}
+            }
         }
     }
 
-    /// What proves the Node on this connection proves the Services that are watched there and are not stale: the server is in
-    /// touch with etcd, and their watches are replaced when they have been silent for too long.
-    fn prove_services(&mut self, connection: Connection, at: Moment, now: Moment) {
+    /// What is held of the Service was what etcd held at this moment, and its changes arrive.
+    fn service_proved(&mut self, index: usize, at: Moment) {
+        if let Some(watch) = self.services.get_mut(index) {
+            watch.proved = watch.proved.max(Some(at));
+            watch.followed = true;
+            self.actions.push(Action::FollowService(index));
+        }
+    }
+
+    /// Of watches that are left on another connection than the Node's no proof says anything, so they are replaced.
+    fn gather(&mut self, connection: Connection) {
         for index in 0..self.services.len() {
-            let here = self.services.get(index).is_some_and(|watch| watch.is_on(connection));
-            if here && !self.service_is_stale(index, now) {
-                self.prove_service(index, at);
+            let elsewhere =
+                self.services.get(index).is_some_and(|watch| watch.is_open() && !watch.is_on(connection));
+            if elsewhere {
+                self.take(Transition::Gathered);
+                self.replace(Stream::Service(index), Why::Moved);
             }
+        }
+    }
+
+    /// A Service whose changes arrive again is proved by the next consistency check.
+    fn ask_for_services(&mut self) {
+        if self.services.iter().any(|watch| watch.is_open() && !watch.followed) {
+            self.question.ask_early();
         }
     }
 
     fn is_stale(&self, now: Moment) -> bool {
         self.node_proved.is_none_or(|proved| now.since(proved) > self.stale_after)
-    }
-
-    fn service_is_stale(&self, index: usize, now: Moment) -> bool {
-        let proved = self.services_proved.get(index).copied().flatten();
-        proved.is_none_or(|proved| now.since(proved) > self.stale_after)
     }
 
     // === Streams ===
@@ -294,10 +332,6 @@ impl Freshness {
         if let Some(watch) = self.watch_mut(stream) {
             change(watch);
         }
-    }
-
-    fn watches_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
-        [&mut self.node, &mut self.lease].into_iter().chain(&mut self.services)
     }
 
     fn replace(&mut self, stream: Stream, why: Why) {

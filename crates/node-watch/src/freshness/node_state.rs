@@ -1,10 +1,10 @@
-//! A state of the Node, and what it means if etcd holds another one than we do.
+//! A version of the Node, and the conclusion when etcd holds another one than the cache.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A state of the Node, by the two names that an object has for its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum NodeState {
+pub(crate) enum NodeVersion {
     /// Nobody has said anything yet.
     #[default]
     Unknown,
@@ -27,7 +27,7 @@ pub(crate) enum Finding {
     Rewound,
 }
 
-impl NodeState {
+impl NodeVersion {
     pub(crate) fn present(meta: &ObjectMeta) -> Self {
         let (uid, version) = (meta.uid.clone(), meta.resource_version.clone());
         Self::Present { uid: uid.unwrap_or_default(), version: version.unwrap_or_default() }
@@ -84,8 +84,8 @@ impl NodeState {
 mod tests {
     use super::*;
 
-    fn node(uid: &str, version: &str) -> NodeState {
-        NodeState::Present { uid: uid.to_owned(), version: version.to_owned() }
+    fn node(uid: &str, version: &str) -> NodeVersion {
+        NodeVersion::Present { uid: uid.to_owned(), version: version.to_owned() }
     }
 
     #[test]
@@ -107,15 +107,15 @@ mod tests {
         assert_eq!(compare("5", "9", "7"), Finding::Current);
         assert_eq!(compare("5", "9", "4"), Finding::Rewound);
         assert_eq!(compare("5", "9", "11"), Finding::Behind);
-        assert_eq!(NodeState::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
+        assert_eq!(NodeVersion::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
     }
 
     #[test]
     fn a_node_that_is_created_while_we_ask_is_current() {
         let (made, changed) = (node("a", "5"), node("a", "9"));
-        assert_eq!(changed.compare(&NodeState::Absent, &made), Finding::Current);
-        assert_eq!(changed.compare(&NodeState::Absent, &node("a", "11")), Finding::Behind);
-        assert_eq!(changed.compare(&NodeState::Unknown, &made), Finding::Rewound, "nobody knows");
+        assert_eq!(changed.compare(&NodeVersion::Absent, &made), Finding::Current);
+        assert_eq!(changed.compare(&NodeVersion::Absent, &node("a", "11")), Finding::Behind);
+        assert_eq!(changed.compare(&NodeVersion::Unknown, &made), Finding::Rewound, "nobody knows");
         // Deleted and created again meanwhile: the answer is the old one, as it was after the question.
         let (before, again) = (node("a", "5"), node("b", "9"));
         assert_eq!(again.compare(&before, &node("a", "7")), Finding::Current);
@@ -129,7 +129,8 @@ mod tests {
             assert!(!node("a", this).is_before(&node("a", other)), "{this} {other}");
         }
         assert!(
-            !NodeState::Absent.is_before(&node("a", "10")) && !node("a", "1").is_before(&NodeState::Unknown)
+            !NodeVersion::Absent.is_before(&node("a", "10"))
+                && !node("a", "1").is_before(&NodeVersion::Unknown)
         );
     }
 
@@ -138,8 +139,8 @@ mod tests {
         let held = node("a", "10");
         assert_eq!(held.compare(&held, &node("b", "10")), Finding::Rewound);
         assert_eq!(held.compare(&held, &node("b", "11")), Finding::Rewound);
-        assert_eq!(held.compare(&held, &NodeState::Absent), Finding::Behind);
-        assert_eq!(NodeState::Absent.compare(&NodeState::Absent, &held), Finding::Behind);
-        assert_eq!(NodeState::Absent.compare(&NodeState::Absent, &NodeState::Absent), Finding::Current);
+        assert_eq!(held.compare(&held, &NodeVersion::Absent), Finding::Behind);
+        assert_eq!(NodeVersion::Absent.compare(&NodeVersion::Absent, &held), Finding::Behind);
+        assert_eq!(NodeVersion::Absent.compare(&NodeVersion::Absent, &NodeVersion::Absent), Finding::Current);
     }
 }

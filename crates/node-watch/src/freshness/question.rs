@@ -1,10 +1,10 @@
-//! The question that only etcd can answer: when it is due, where it is asked, and what the answer means.
+//! The consistency check: when it is due, which connection it takes, and what its answer means.
 
-use super::node_state::{Finding, NodeState};
+use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FIRST_REPLACEMENT_GAP, Freshness, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
+use super::{Action, FIRST_REPLACEMENT_GAP, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
 use crate::stream::Stream;
 use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
@@ -26,7 +26,7 @@ const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
 
 /// What is kept of the questions.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct ConsistencyCheck {
     ask_after: Duration,
     asking: Asking,
     /// Of the last question.
@@ -69,7 +69,7 @@ enum Asking {
 
 #[derive(Clone, Debug)]
 struct Answer {
-    node: NodeState,
+    node: NodeVersion,
     connection: Connection,
 }
 
@@ -77,11 +77,11 @@ struct Answer {
 struct Asked {
     at: Moment,
     /// What was held then.
-    before: NodeState,
+    before: NodeVersion,
     on_a_new_connection: bool,
 }
 
-impl Question {
+impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
         Self {
             ask_after: stale_after.mul_f64(ASK_AFTER),
@@ -139,7 +139,7 @@ impl Question {
     }
 }
 
-impl Freshness {
+impl FreshnessMonitor {
     /// When the next question is due if nothing is proved until then; `None` while the Node is not watched, because then each
     /// attempt to watch it is the question.
     fn ask_at(&self) -> Option<Moment> {
@@ -201,7 +201,7 @@ impl Freshness {
         None
     }
 
-    pub(super) fn answered(&mut self, question: u64, node: NodeState, connection: Connection, now: Moment) {
+    pub(super) fn answered(&mut self, question: u64, node: NodeVersion, connection: Connection, now: Moment) {
         let Some(asked) = self.take_asked(question) else { return };
         self.question.failing = false;
         self.question.next = Next::Here;
@@ -275,8 +275,7 @@ impl Freshness {
     }
 
     /// What is held of the Node from now on, unless it is older than what was held before; says which.
-    pub(super) fn hold(&mut self, node: Option<NodeState>, now: Moment) -> bool {
-        let Some(node) = node else { return true };
+    pub(super) fn hold(&mut self, node: NodeVersion, now: Moment) -> bool {
         if node.is_before(&self.held) {
             return false;
         }
@@ -322,27 +321,23 @@ impl Freshness {
             self.replace_those(Why::Deaf, |_| true);
         } else if !elsewhere {
             self.replace_silent_watches(now);
+            if self.node.is_on(connection) {
+                self.gather(connection);
+            }
         }
     }
 
-    /// What we hold was the newest there is when it was asked. On the connection of a watch that is as good as a heartbeat: its
-    /// server is in touch with etcd.
+    /// What we hold was the newest there is when it was asked.
     fn current(&mut self, asked_at: Moment, connection: Connection) {
         self.question.backoff.reset();
         self.question.verified = self.question.verified.max(Some(asked_at));
         self.prove_node(asked_at, Some(connection));
-        self.watches_mut().filter(|watch| watch.is_on(connection)).for_each(|watch| watch.vouched = true);
-        for index in 0..self.services.len() {
-            if self.services.get(index).is_some_and(|watch| watch.is_on(connection)) {
-                self.prove_service(index, asked_at);
-            }
-        }
     }
 
     /// History went back: what was held and proved of it is no mark to compare with any more, not even for a Node's watch that is
     /// being resumed and so is not replaced. The others are, and begin anew.
     fn forget(&mut self) {
-        self.held = NodeState::Unknown;
+        self.held = NodeVersion::Unknown;
         self.lease_speaks_until = None;
         self.proved_on = None;
     }

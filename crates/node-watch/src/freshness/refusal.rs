@@ -1,4 +1,4 @@
-//! Why the API server does not say what etcd holds.
+//! Reasons why the API server does not answer a consistency check.
 
 use std::time::Duration;
 

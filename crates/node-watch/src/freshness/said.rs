@@ -1,42 +1,33 @@
-//! What the streams say, and what of it is proof.
+//! Reads the events of the streams, and decides which of them are proof.
 
 use super::lease::Step;
-use super::node_state::NodeState;
+use super::node_state::NodeVersion;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, Freshness, RENEWAL_LATE, RENEWED_EVERY};
+use super::{Action, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
 use std::time::{Duration, SystemTime};
 
-impl Freshness {
-    pub(super) fn listed(&mut self, stream: Stream, asked_at: Moment, node: Option<NodeState>, now: Moment) {
-        self.with(stream, |watch| watch.listed(asked_at));
-        match stream {
-            Stream::Node => {
-                // A list is all that there is, even if it is older.
-                self.held = NodeState::Unknown;
-                self.hold(node, now);
-                self.take(Transition::NodeListed);
-                self.question.outage_is_over();
-                self.prove_node(asked_at, None);
-            }
-            Stream::Lease => {}
-            Stream::Service(index) => {
-                self.take(Transition::ServiceListed);
-                self.prove_service(index, asked_at);
-            }
-        }
+impl FreshnessMonitor {
+    pub(super) fn listed(&mut self, asked_at: Moment, node: NodeVersion, now: Moment) {
+        // A list is all that there is, even if it is older.
+        self.held = NodeVersion::Unknown;
+        self.hold(node, now);
+        self.take(Transition::NodeListed);
+        self.question.outage_is_over();
+        self.prove_node(asked_at, None);
+        self.ask_for_services();
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
         let Some(watch) = self.watch_mut(stream) else { return };
-        let vouched = watch.open(connection, now);
+        watch.open(connection, now);
         if stream == Stream::Node {
             self.proved_on.get_or_insert(connection);
         }
-        self.take(if vouched { Transition::WatchVouchedByList } else { Transition::WatchOpenedUnvouched });
+        self.ask_for_services();
         self.thaw(now);
     }
 
@@ -47,33 +38,18 @@ impl Freshness {
     }
 
     /// An API server that thaws, or is in touch with etcd again, begins with what it should have said long ago, and may not come to
-    /// its end: an event of the Node is news, and has no date. One of a Service counts for it while that is not stale.
-    pub(super) fn changed(&mut self, stream: Stream, node: Option<NodeState>, now: Moment) {
-        if stream == Stream::Node && !self.hold(node, now) {
+    /// its end: an event of the Node is news, and has no date.
+    pub(super) fn changed(&mut self, node: NodeVersion, now: Moment) {
+        if !self.hold(node, now) {
             self.take(Transition::NodeEventFromThePast);
             // A server that goes on replaying what was is not asked each time.
             if self.question.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
                 self.question.ask_early();
             }
-            return;
+        } else if self.node.is_open() {
+            let stale = self.is_stale(now);
+            self.take(if stale { Transition::NodeEventWhileStale } else { Transition::NodeEvent });
         }
-        let Some(watch) = self.watch_mut(stream) else { return };
-        watch.had_event = true;
-        let (vouched, connection) = (watch.vouched, watch.connection());
-        let came_to = match (stream, connection) {
-            (Stream::Node, Some(_)) if self.is_stale(now) => Transition::NodeEventWhileStale,
-            (Stream::Node, Some(_)) => Transition::NodeEvent,
-            (Stream::Service(index), Some(_)) if self.service_is_stale(index, now) => {
-                Transition::ServiceEventWhileStale
-            }
-            (Stream::Service(_), Some(_)) if !vouched => Transition::ServiceEventUnvouched,
-            (Stream::Service(index), Some(_)) => {
-                self.prove_service(index, now);
-                Transition::ServiceEventProved
-            }
-            (Stream::Lease, _) | (_, None) => return,
-        };
-        self.take(came_to);
     }
 
     pub(super) fn renewed(
@@ -95,8 +71,9 @@ impl Freshness {
             Ok((date, connection)) => {
                 self.take(Transition::LeaseProved);
                 self.node_proved = self.node_proved.max(Some(date));
+                self.prove_services(date, Some(connection), false);
                 self.actions.push(Action::Prove(date));
-                self.prove_services(connection, date, now);
+                self.gather(connection);
                 // The next one comes too late to count. With this one there is the most time to ask.
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {

@@ -1,4 +1,4 @@
-//! What is known of one watch stream.
+//! The state of one watch stream.
 
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
@@ -7,25 +7,19 @@ use std::time::Duration;
 /// A real API server sends a bookmark every 60 s (measured on 1.36); a watch silent for longer may be deaf even while another
 /// stream of its connection is heard: the server may have lost one of them.
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
-/// A watch follows its list at once, or what it is told first may be old news.
-const RIGHT_AFTER: Duration = Duration::from_secs(1);
 
 /// One watch stream.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The connection on which it is open.
     connection: Option<Connection>,
-    /// Where the last list came from.
-    listed_on: Option<Connection>,
-    /// When the last whole list was asked for, until a watch follows it.
-    listed: Option<Moment>,
-    /// Whether a consistent read has shown that this watch's server is in touch with etcd. Without one, what a watch tells
-    /// may be old: one that is resumed on a server that is cut off is told again what happened before.
-    pub(super) vouched: bool,
     /// When bytes last came, or the watch was accepted: somebody is there. It proves nothing.
     last_bytes: Option<Moment>,
-    /// Whether an object ever came after a list.
+    /// Whether a renewal ever came on it.
     pub(super) had_event: bool,
+    /// Of a Service: when it was last proved, and whether what proves the Node proves it.
+    pub(super) proved: Option<Moment>,
+    pub(super) followed: bool,
     /// Its follower has been told to begin anew.
     condemned: bool,
 }
@@ -35,31 +29,15 @@ impl Watch {
     pub(super) fn begin(&mut self) {
         self.close();
         self.condemned = false;
-        self.listed_on = None;
-        self.listed = None;
     }
 
-    pub(super) fn list_answered(&mut self, connection: Connection) {
-        self.listed_on = Some(connection);
-    }
-
-    pub(super) fn listed(&mut self, asked_at: Moment) {
-        self.listed = Some(asked_at);
-    }
-
-    /// Whether the list before it vouches for it.
-    pub(super) fn open(&mut self, connection: Connection, now: Moment) -> bool {
-        let listed = self.listed.take();
-        let right_after = listed.is_some_and(|asked_at| now.since(asked_at) <= RIGHT_AFTER);
-        self.vouched = right_after && self.listed_on == Some(connection);
+    pub(super) fn open(&mut self, connection: Connection, now: Moment) {
         self.connection = Some(connection);
         self.last_bytes = Some(now);
-        self.vouched
     }
 
     pub(super) fn close(&mut self) {
         self.connection = None;
-        self.vouched = false;
     }
 
     pub(super) fn bytes(&mut self, now: Moment) {

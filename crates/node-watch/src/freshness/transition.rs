@@ -1,4 +1,4 @@
-//! Every way that the state machine can go, by name. The simulation lists which of them it has taken.
+//! The names of all transitions of the state machine. The simulation lists those that it has taken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,10 +27,6 @@ transitions! {
     NodeEventWhileStale,
     /// An event of an older state of the Node than the one that is held: it is not believed.
     NodeEventFromThePast,
-    /// A watch was opened on the connection of the list before it, which vouches for it.
-    WatchVouchedByList,
-    /// A watch was opened elsewhere, later, or again: its first events may be replay.
-    WatchOpenedUnvouched,
     /// A renewal of the Lease proved the cache.
     LeaseProved,
     /// A renewal whose date is longer ago than the cache may be old.
@@ -57,14 +53,6 @@ transitions! {
     LeaseSpokeTooLong,
     /// A renewal while the cache was stale: it revives nothing.
     LeaseWhileStale,
-    /// A consistent list of a Service's slices proved what is held of it.
-    ServiceListed,
-    /// An event of a Service did.
-    ServiceEventProved,
-    /// An event of a Service on a watch that no consistent read has vouched for.
-    ServiceEventUnvouched,
-    /// An event of a Service while what is held of it was stale.
-    ServiceEventWhileStale,
     /// A Service's watch without a bookmark is replaced.
     ServiceDeaf,
     /// The proof has become too old.
@@ -95,6 +83,10 @@ transitions! {
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
+    /// A Service's facts are not proved by what proves the Node.
+    ServiceLost,
+    /// A Service's watch on another connection is moved to the Node's.
+    Gathered,
     /// The Lease is not renewed, or not heard: the watches are replaced.
     LeaseSilent,
 }

@@ -1,4 +1,4 @@
-//! Ages and addresses, computed when asked so that they can't drift.
+//! Ages and addresses, computed at each scrape so that they can't drift.
 
 use nodegate_readiness::{AtomicMoment, Board, Timeline};
 use prometheus_client::collector::Collector;

@@ -1,10 +1,10 @@
-//! What is counted of the watches, and how old what they said is.
+//! Metrics of the watches: counts, and the age of their data.
 
 mod gauges;
 
 use crate::freshness::Transitions;
 use gauges::{Gauges, Readings};
-use nodegate_kube_follow::Reason;
+use nodegate_kube_follow::FailureReason;
 use nodegate_readiness::{Board, Moment, Timeline};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -63,7 +63,10 @@ impl WatchMetrics {
     pub fn register(&self, registry: &mut Registry, board: Arc<Board>, timeline: Timeline) {
         // An alert counts these with increase(), which does not see the event that brings a series into being.
         for resource in ["nodes", "leases"] {
-            drop(self.restarts.get_or_create(&RestartLabels { resource, reason: Reason::Deaf.as_str() }));
+            drop(
+                self.restarts
+                    .get_or_create(&RestartLabels { resource, reason: FailureReason::Deaf.as_str() }),
+            );
         }
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(

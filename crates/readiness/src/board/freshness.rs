@@ -1,4 +1,4 @@
-//! How far the Node's cache can be trusted.
+//! The freshness of the Node's cache.
 
 use super::Board;
 use crate::moment::Moment;

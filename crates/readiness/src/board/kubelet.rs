@@ -1,11 +1,11 @@
-//! The part of the board that concerns a Node whose own kubelet decides, and what time alone may change in a verdict.
+//! The part of the board for a Node whose own kubelet decides, and for verdicts that change with time alone.
 
 use super::Board;
 use crate::check::{CheckId, NODE_READY};
 use crate::moment::Moment;
 
 impl Board {
-    /// The local check whose result decides the verdict just now, whoever asks for it; `None` mostly.
+    /// Returns the local check whose result decides the verdict just now, whoever asks for it; `None` mostly.
     pub fn needed(&self) -> Option<CheckId> {
         self.published.load().state.needed(&self.catalog)
     }
@@ -16,7 +16,7 @@ impl Board {
         let _ = self.on_need.set(Box::new(on_need));
     }
 
-    /// Whether `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    /// Returns true if `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
     pub fn unconfirmed(&self, now: Moment) -> bool {
         let node_ready = self.catalog.find(NODE_READY);
         node_ready.is_some_and(|id| self.report(id, now).unconfirmed)

@@ -1,4 +1,4 @@
-//! What the last known facts say while the cache is stale: nobody should take a guess for the truth.
+//! The verdict of the last known facts while the cache is stale, so that people see what the guess replaces.
 
 use super::{Board, why};
 use crate::check::{CheckId, Source, Verdict};
@@ -19,7 +19,7 @@ pub struct LastKnown {
 }
 
 impl LastKnown {
-    /// Whether an answer with this verdict is one that only staleness allows.
+    /// Returns true if an answer with this verdict is one that only staleness allows.
     pub fn is_overruled_by(&self, verdict: Verdict) -> bool {
         verdict < self.verdict
     }

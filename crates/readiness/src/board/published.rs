@@ -1,4 +1,4 @@
-//! What readers see: one state, and the answers that follow from it.
+//! The readers' view: one state, and the answers rendered from it.
 
 use crate::answer::{Answer, Reply};
 use crate::moment::{AtomicMoment, Moment};
@@ -38,7 +38,7 @@ impl Published {
         Self { state, default, others: HashMap::new() }
     }
 
-    /// The answer to the part of the request target behind `?`, if it is rendered.
+    /// Returns the answer to the part of the request target behind `?`, if it is rendered.
     pub(super) fn find(&self, raw: &str) -> Option<&Rendered> {
         if raw.is_empty() { Some(&self.default) } else { self.others.get(raw) }
     }

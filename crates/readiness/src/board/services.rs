@@ -1,29 +1,45 @@
-//! The part of the board that concerns watched Services. Each has a proof of its own: its watch may be lost alone, and
-//! must not make the Node's cache stale.
+//! The part of the board for watched Services. They are as fresh as the Node, but each has a watch of its
+//! own. Losing one must not make the Node's cache stale.
 
 use super::Board;
-use crate::check::{CheckId, CheckReport, Source};
+use crate::check::{CheckId, Source};
 use crate::moment::Moment;
-use crate::query::CheckRef;
-use crate::service::ServiceFacts;
+use crate::service::{ServiceFacts, ServiceWatch, WatchedService};
 use crate::state::State;
 use std::time::{Duration, SystemTime};
 
 impl Board {
-    /// There is proof that what is held of the Service with this index followed the API server at `now`.
-    pub fn prove_service(&self, index: usize, now: Moment) {
-        if let Some(proof) = self.service_proofs.get(index) {
-            proof.advance(now);
-        }
+    /// Records the endpoints of the Service with this index, as its watch told them.
+    pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
+        self.change_service(index, now, wall, |service| service.facts = Some(facts.clone()));
     }
 
-    /// The watch told us of the endpoints of the Service with this index.
-    pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
-        self.change(now, wall, |state| {
-            let Some(slot) = state.services.get_mut(index) else { return false };
-            let changed = slot.as_ref() != Some(facts);
-            *slot = Some(facts.clone());
-            changed
+    /// Records that the facts of the Service with this index are as fresh as the Node from now on.
+    pub fn follow_service(&self, index: usize, now: Moment, wall: SystemTime) {
+        self.change_service(index, now, wall, |service| service.watch = ServiceWatch::Open);
+    }
+
+    /// Records that they are not any more: they were last proved at `at`.
+    pub fn lose_service(&self, index: usize, at: Moment, now: Moment, wall: SystemTime) {
+        self.change_service(index, now, wall, |service| {
+            if service.watch == ServiceWatch::Open {
+                service.watch = ServiceWatch::Lost(at);
+            }
+        });
+    }
+
+    fn change_service(
+        &self,
+        index: usize,
+        now: Moment,
+        wall: SystemTime,
+        change: impl FnOnce(&mut WatchedService),
+    ) {
+        self.change(now, wall, |state: &mut State| {
+            let Some(service) = state.services.get_mut(index) else { return false };
+            let before = service.clone();
+            change(service);
+            *service != before
         });
     }
 
@@ -33,52 +49,22 @@ impl Board {
         let mut services = self.catalog.services();
         let index =
             services.position(|service| service.namespace() == namespace && service.name() == name)?;
-        let stale = self.service_is_stale(index, now);
+        // Before the state: what is proved has been published before.
+        let stale = self.freshness(now).stale;
         let published = self.published.load();
-        let facts = published.state.services.get(index).and_then(Option::as_ref);
-        Some(self.policy.local_endpoints(facts, stale))
+        let service = published.state.services.get(index)?;
+        let stale = stale || service.is_stale(self.policy.stale_after, now);
+        Some(self.policy.local_endpoints(service.facts.as_ref(), stale))
     }
 
-    /// The time since the last proof behind a check from memory.
+    /// Returns the time since the last proof behind a check from memory.
     pub fn proof_age(&self, id: CheckId, now: Moment) -> Option<Duration> {
-        match self.catalog.source(id) {
-            Source::Service(index) => self.service_proofs.get(index)?.get().map(|proof| now.since(proof)),
-            Source::NodeReady | Source::CustomConditions | Source::Local(_) => self.freshness(now).age,
+        let age = self.freshness(now).age;
+        let Source::Service(index) = self.catalog.source(id) else { return age };
+        match self.published.load().state.services.get(index)?.watch {
+            ServiceWatch::NotYet => None,
+            ServiceWatch::Open => age,
+            ServiceWatch::Lost(at) => age.max(Some(now.since(at))),
         }
-    }
-
-    /// Whether what is held of a Service must not be believed.
-    pub fn service_is_stale(&self, index: usize, now: Moment) -> bool {
-        self.service_fresh_until(index).is_none_or(|until| now > until)
-    }
-
-    /// Until when what is held of a Service may be believed; `None` if there was no proof yet.
-    fn service_fresh_until(&self, index: usize) -> Option<Moment> {
-        let proof = self.service_proofs.get(index)?.get()?;
-        Some(proof.plus(self.policy.stale_after))
-    }
-
-    /// Reports one check. That of a Service expires with its proof, so that no answer outlives it; while there is none,
-    /// each request looks anew.
-    pub(super) fn report_one(
-        &self,
-        state: &State,
-        check: &CheckRef,
-        stale: bool,
-        now: Moment,
-    ) -> CheckReport {
-        let service = match check {
-            CheckRef::Known(id) => match self.catalog.source(*id) {
-                Source::Service(index) => Some(index),
-                Source::NodeReady | Source::CustomConditions | Source::Local(_) => None,
-            },
-            CheckRef::Unknown(_) => None,
-        };
-        let Some(index) = service else {
-            return state.report(check, &self.catalog, &self.policy, stale, now);
-        };
-        let until = self.service_fresh_until(index).filter(|until| now <= *until);
-        let report = state.report(check, &self.catalog, &self.policy, stale || until.is_none(), now);
-        CheckReport { expires: Some(until.unwrap_or(now)), ..report }
     }
 }

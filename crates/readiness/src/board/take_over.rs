@@ -1,4 +1,4 @@
-//! What was known before the start: the facts of the agent before this one, or its own from before a crash.
+//! The last known facts from before the start: the predecessor's, or the agent's own from before a crash.
 
 use super::Board;
 use crate::facts::Node;
@@ -31,8 +31,8 @@ impl Board {
             state.set_node(last.node, &self.policy, now, wall);
             for (name, facts) in last.services {
                 let index = self.catalog.services().position(|service| *service == name);
-                if let Some(slot @ None) = index.and_then(|index| state.services.get_mut(index)) {
-                    *slot = Some(facts);
+                if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
+                    service.facts.get_or_insert(facts);
                 }
             }
             taken = true;
@@ -41,7 +41,7 @@ impl Board {
         taken
     }
 
-    /// Whether all that is known is what was taken over.
+    /// Returns true if all that is known is what was taken over.
     pub fn has_only_taken_over(&self) -> bool {
         self.last_proof().is_none() && self.taken_over.get().is_some()
     }
@@ -56,10 +56,10 @@ impl Board {
     pub fn services_known(&self) -> Vec<ServiceStatus> {
         let published = self.published.load();
         let services = self.catalog.services().zip(&published.state.services);
-        let known = services.filter_map(|(name, facts)| {
+        let known = services.filter_map(|(name, service)| {
             Some(ServiceStatus {
                 service: name.to_string(),
-                local_endpoints: facts.as_ref()?.local_endpoints,
+                local_endpoints: service.facts.as_ref()?.local_endpoints,
             })
         });
         known.collect()

@@ -1,6 +1,6 @@
-//! What is remembered of one prober: plain data, and what becomes of it when it asks again.
+//! The record of one prober, as plain data, and its update with each probe.
 
-use super::pace::Pace;
+use super::pace::ProbePace;
 use super::{MOST_BETWEEN, REGULAR_AFTER, REGULAR_WITHIN};
 use crate::check::Verdict;
 use crate::moment::Moment;
@@ -31,7 +31,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// The word shown.
+    /// Returns the word shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Regular => "regular",
@@ -51,7 +51,8 @@ pub struct Given {
     pub code: Option<u16>,
 }
 
-/// Whether an answer takes the node out, whatever its status is: who asks with `?drain=200` reads the body.
+/// Returns true if an answer takes the node out, whatever its status is: who asks with `?drain=200` reads the
+/// body.
 pub(super) fn takes_out(verdict: Verdict) -> bool {
     verdict != Verdict::Ready
 }
@@ -97,7 +98,7 @@ pub struct Asked {
     /// Its interval when the row began, which no flood can shorten any more; `None` if it was not known then.
     pub row_interval: Option<Duration>,
     /// How slow it has been.
-    pub pace: Pace,
+    pub pace: ProbePace,
 }
 
 impl Asked {
@@ -114,7 +115,7 @@ impl Asked {
             in_a_row_since: now,
             row_from: now,
             row_interval: None,
-            pace: Pace::new(now),
+            pace: ProbePace::new(now),
         }
     }
 
@@ -204,7 +205,7 @@ impl Asked {
         }
     }
 
-    /// Whether it may yet become one that goes on asking, as of `now`.
+    /// Returns true if it may yet become one that goes on asking, as of `now`.
     pub fn may_become_regular(&self, now: Moment) -> bool {
         matches!(self.habit, Habit::New { .. }) && now.since(self.last) <= MOST_BETWEEN
     }

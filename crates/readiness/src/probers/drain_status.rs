@@ -1,9 +1,9 @@
-//! What `/status.json` says of a drain.
+//! The part of `/status.json` about a drain.
 
 use super::AGENT_CHECK;
 use super::asked::Standing;
 use super::record::{ProberRecord, millis};
-use super::told::{Demands, Told, ToldSettings, Turn, WaitingFor, told};
+use super::told::{Demands, PoolChange, Told, ToldSettings, WaitingFor, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -112,13 +112,14 @@ impl Status {
         self.note_switched_off();
         let (since_ms, settings) =
             self.drain.as_ref().map(|drain| (drain.since_ms, drain.settings)).unwrap_or_default();
-        let turn = Turn::of(self.verdict);
+        let turn = PoolChange::of(self.verdict);
         let known = self.verdict.is_some() && !self.cache.stale;
         for prober in &mut self.probers {
             prober.told =
                 (known && prober.is_waited_for()).then(|| prober.has_been_told(turn, since_ms, &settings));
         }
-        let [out, ready] = [Turn::Out, Turn::Ready].map(|turn| told(&self, turn, &Demands::default()));
+        let [out, ready] =
+            [PoolChange::Out, PoolChange::Ready].map(|turn| told(&self, turn, &Demands::default()));
         let free = is_free(&self);
         let Some(drain) = &mut self.drain else { return self };
         drain.told = out.is_yes();
@@ -128,7 +129,7 @@ impl Status {
             (Some(true), Err(why)) => (None, Some(why)),
             (told, _) => (told, None),
         };
-        match if turn == Turn::Out { out } else { ready } {
+        match if turn == PoolChange::Out { out } else { ready } {
             Told::Yes { .. } => {}
             Told::NotYet { waiting_for, .. } => drain.waiting_for = waiting_for,
             Told::Unknown(unknown) => drain.not_known = Some(unknown.to_string()),
@@ -158,8 +159,8 @@ impl Status {
         }
     }
 
-    /// The sessions that are left, as far as somebody counts them: this host's own sockets, else what each HAProxy says of its
-    /// server.
+    /// Returns the sessions that are left, as far as somebody counts them: this host's own sockets, else what
+    /// each HAProxy says of its server.
     pub fn sessions(&self) -> Option<u64> {
         let traffic = self.drain.as_ref().and_then(|drain| drain.traffic.as_ref());
         if let Some(traffic) = traffic {

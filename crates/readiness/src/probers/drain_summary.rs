@@ -1,4 +1,4 @@
-//! What `/drain.json` says: how far a drain has come, for programs that ask often.
+//! `/drain.json`: the progress of a drain, for programs that poll it often.
 
 use super::told::ToldSettings;
 use crate::check::Verdict;

@@ -1,7 +1,7 @@
-//! What an agent takes over of the probers that the agent before it knew, from that one's `/status.json`.
+//! The probers that an agent takes over from its predecessor's `/status.json`.
 
 use super::asked::{Asked, Given, Habit, Standing};
-use super::pace::Pace;
+use super::pace::ProbePace;
 use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
 use crate::moment::Moment;
@@ -87,7 +87,7 @@ impl Handover {
     }
 }
 
-/// Whether the numbers of a prober fit together. All are ages, so that none can lie in the future.
+/// Returns true if the numbers of a prober fit together. All are ages, so that none can lie in the future.
 fn is_possible(prober: &ProberRecord) -> bool {
     let longest = [prober.longest_interval_ms, prober.interval_ms].into_iter().flatten();
     prober.last_ms <= prober.first_ms
@@ -115,7 +115,7 @@ impl Asked {
             in_a_row_since: Moment::default(),
             row_from: at(prober.last_ms),
             row_interval: Some(longest),
-            pace: Pace::taken_over(longest, now),
+            pace: ProbePace::taken_over(longest, now),
         })
     }
 }

@@ -1,9 +1,10 @@
-//! Who asks for the verdict, and whether all of them have been told.
+//! The probers, and whether all of them are told.
 //!
-//! A *prober* is whoever asks a question for the verdict, by its address, what it asks, and the name that it gives itself.
-//! One is *told* when it has had the present verdict as its answer so often that it must have acted on it: who asks again
-//! has digested the answer before. The agent remembers what each was told ([`Asked`]) and shows it ([`ProberRecord`]);
-//! what follows from that ([`told`]), and how one waits for it ([`Waiting`]), is the same for all who read it.
+//! A *prober* is a client that asks for the verdict, identified by its address, its probe request, and the
+//! name that it gives itself. It is *told* when it has got the present verdict so often that it must have
+//! acted on it: a client that sends its next probe has processed the answer to the previous one. The agent
+//! records each prober ([`Asked`]) and shows it ([`ProberRecord`]). The conclusion ([`told`]) and the wait
+//! for it ([`Waiting`]) are the same for all readers of the record.
 
 mod asked;
 mod drain_status;
@@ -19,11 +20,11 @@ pub use asked::{Asked, Given, Habit, Standing};
 pub use drain_status::{DrainStatus, Traffic};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::{Handover, NoHandover};
-pub use pace::Pace;
+pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
-pub use told::{Demands, Told, ToldSettings, Turn, Unknown, WaitingFor, told};
-pub use waiting::{Ended, Goal, Progress, Waiting};
+pub use told::{Demands, PoolChange, Told, ToldSettings, Unknown, WaitingFor, told};
+pub use waiting::{Goal, Progress, WaitEnd, Waiting};
 
 use std::time::Duration;
 

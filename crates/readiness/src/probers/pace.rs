@@ -1,7 +1,7 @@
-//! How fast a prober asks: the mean of each minute, of which the longest of the last hour counts.
+//! The pace of a prober: the mean interval of each minute, of which the longest of the last hour counts.
 //!
-//! Whoever shares a prober's address can make it look faster, and never slower. So what counts is how slow it has been: to
-//! bring that down takes a stranger that asks along for the whole hour.
+//! Another client at a prober's address can make it look faster, and never slower. So the slowest minute
+//! counts: to shorten it, the other client would have to probe for a whole hour.
 
 use super::MOST_BETWEEN;
 use crate::moment::Moment;
@@ -17,7 +17,7 @@ const SPANS: usize = 13;
 
 /// The pace of one prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct ProbePace {
     /// The start of the minute that is being measured: a question.
     from: Moment,
     /// The number of questions after that one.
@@ -28,8 +28,8 @@ pub struct Pace {
     span: u64,
 }
 
-impl Pace {
-    /// The pace of a prober that asks for the first time.
+impl ProbePace {
+    /// Returns the pace of a prober that asks for the first time.
     pub(super) fn new(now: Moment) -> Self {
         Self { from: now, questions: 0, longest: [0; SPANS], span: 0 }
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     /// Asks every so many milliseconds until then; returns when it last asked.
-    fn asks(pace: &mut Pace, mut last: u64, every: u64, until: u64) -> u64 {
+    fn asks(pace: &mut ProbePace, mut last: u64, every: u64, until: u64) -> u64 {
         while last + every <= until {
             last += every;
             pace.ask(Duration::from_millis(every), at(last));
@@ -117,13 +117,13 @@ mod tests {
         last
     }
 
-    fn longest(pace: &Pace, last: u64, now: u64) -> Option<u128> {
+    fn longest(pace: &ProbePace, last: u64, now: u64) -> Option<u128> {
         pace.longest(at(last), at(now)).map(|longest| longest.as_millis())
     }
 
     #[test]
     fn the_longest_minute_counts_for_an_hour() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = ProbePace::new(at(0));
         assert_eq!(longest(&pace, 0, 0), None);
         let last = asks(&mut pace, 0, 2000, 10_000);
         assert_eq!(longest(&pace, last, last), Some(2000), "so far");
@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn slow_probers_have_a_mean_and_a_pause_is_none() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = ProbePace::new(at(0));
         let last = asks(&mut pace, 0, 85_000, 850_000);
         assert_eq!(longest(&pace, last, last), Some(85_000));
-        let mut pace = Pace::new(at(0));
+        let mut pace = ProbePace::new(at(0));
         let last = asks(&mut pace, 0, 1000, 300_000);
         pace.ask(Duration::from_secs(500), at(last + 500_000));
         let last = asks(&mut pace, last + 500_000, 1000, last + 700_000);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_over_counts_for_an_hour() {
-        let mut pace = Pace::taken_over(Duration::from_secs(10), at(7_000_000));
+        let mut pace = ProbePace::taken_over(Duration::from_secs(10), at(7_000_000));
         let last = asks(&mut pace, 7_000_000, 100, 10_400_000);
         assert_eq!(longest(&pace, last, last), Some(10_000));
         let last = asks(&mut pace, last, 100, 11_000_000);

@@ -1,7 +1,7 @@
-//! A prober as `/status.json` has it.
+//! A prober in `/status.json`.
 
 use super::asked::{Asked, Standing, takes_out};
-use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, ToldSettings, Turn};
+use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, PoolChange, ToldSettings};
 use crate::check::Verdict;
 use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
@@ -107,15 +107,16 @@ impl ProberRecord {
         }
     }
 
-    /// Whether it is waited for: it goes on asking, and a drain changes its answer.
+    /// Returns true if it is waited for: it goes on asking, and a drain changes its answer.
     pub fn is_waited_for(&self) -> bool {
         self.drainable && matches!(self.standing, Standing::Regular | Standing::Silent)
     }
 
-    /// Whether it has been told of a turn of the node that was `since_ms` ago: it has had that verdict so many times in a row
-    /// since then, has asked once more, and all of that has taken as long as it takes at its pace.
-    pub(super) fn has_been_told(&self, turn: Turn, since_ms: u64, settings: &ToldSettings) -> bool {
-        takes_out(self.verdict) == (turn == Turn::Out)
+    /// Returns true if it has been told of a turn of the node that was `since_ms` ago: it has had that
+    /// verdict so many times in a row since then, has asked once more, and all of that has taken as long as
+    /// it takes at its pace.
+    pub(super) fn has_been_told(&self, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
+        takes_out(self.verdict) == (turn == PoolChange::Out)
             && self.in_a_row_ms <= since_ms
             && self.in_a_row > settings.times(turn)
             && self.row().is_none_or(|row| row >= self.row_needs(turn, settings))
@@ -133,7 +134,7 @@ impl ProberRecord {
     /// it acts, has been given n intervals after that question, half an interval earlier, whoever else has asked meanwhile.
     ///
     /// A row with nothing before it has one interval less.
-    pub(super) fn row_needs(&self, turn: Turn, settings: &ToldSettings) -> u64 {
+    pub(super) fn row_needs(&self, turn: PoolChange, settings: &ToldSettings) -> u64 {
         let seen = self.row_interval_ms.or(self.longest_interval_ms).or(self.interval_ms);
         let interval = settings.interval_ms.or(seen).unwrap_or_default();
         let times = u64::from(settings.times(turn)) * 2;
@@ -141,7 +142,8 @@ impl ProberRecord {
         interval.saturating_mul(halves) / 2
     }
 
-    /// Whether it asked for the first time while nobody could tell a balancer from a stranger, and may yet turn out to be one.
+    /// Returns true if it asked for the first time while nobody could tell a balancer from a stranger, and
+    /// may yet turn out to be one.
     pub(super) fn is_undecided(&self, listening_ms: u64) -> bool {
         let listened_for = listening_ms.saturating_sub(self.first_ms);
         self.standing == Standing::Occasional
@@ -152,7 +154,7 @@ impl ProberRecord {
     }
 }
 
-/// A time span as the JSON has it.
+/// Returns a time span as the JSON has it.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What HAProxy says of itself with each check if it has `http-check send-state`:
+//! Parses the header that HAProxy sends with each check if it has `http-check send-state`:
 //! `X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0`.
 
 use std::fmt;
@@ -95,7 +95,7 @@ impl CheckState {
         (u64::from(done) << 32) | (u64::from(of) << 16) | (flag << 8) | (self.word as u64 + 1)
     }
 
-    /// The state of a number; `None` for one that stands for none.
+    /// Returns the state of a number; `None` for one that stands for none.
     pub fn from_number(number: u64) -> Option<Self> {
         let [_, _, done_high, done_low, of_high, of_low, flag, word] = number.to_be_bytes();
         let (word, _) = *Word::ALL.get(usize::from(word).checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! Whether all who go on asking have been told.
+//! Decides whether all regular probers are told.
 
 use super::asked::{Standing, takes_out};
 use super::record::{ProberRecord, millis};
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 /// A change that balancers are to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum PoolChange {
     /// The node went out of the pool: it is draining or not ready.
     Out,
     /// It came back.
     Ready,
 }
 
-impl Turn {
-    /// The one that brought this verdict.
+impl PoolChange {
+    /// Returns the one that brought this verdict.
     pub fn of(verdict: Option<Verdict>) -> Self {
         if verdict.is_some_and(takes_out) { Self::Out } else { Self::Ready }
     }
@@ -51,10 +51,10 @@ impl Default for ToldSettings {
 
 impl ToldSettings {
     /// How many answers in a row count as heard.
-    pub fn times(&self, turn: Turn) -> u32 {
+    pub fn times(&self, turn: PoolChange) -> u32 {
         match turn {
-            Turn::Out => self.fall,
-            Turn::Ready => self.rise,
+            PoolChange::Out => self.fall,
+            PoolChange::Ready => self.rise,
         }
     }
 }
@@ -134,7 +134,7 @@ pub enum Unknown {
 }
 
 impl Unknown {
-    /// Whether waiting can change it.
+    /// Returns true if waiting can change it.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::OlderAgent | Self::Misconfigured | Self::Nobody => false,
@@ -191,11 +191,11 @@ impl Told {
 }
 
 /// Whether all who go on asking have been told of a turn, as of when the status was read. It is never said of nobody.
-pub fn told(status: &Status, turn: Turn, demands: &Demands) -> Told {
+pub fn told(status: &Status, turn: PoolChange, demands: &Demands) -> Told {
     if let Some(unknown) = verdict_not_known(status) {
         return Told::Unknown(unknown);
     }
-    if status.verdict.map(takes_out) != Some(turn == Turn::Out) {
+    if status.verdict.map(takes_out) != Some(turn == PoolChange::Out) {
         return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
     }
     let drain = status.drain.as_ref();
@@ -273,8 +273,8 @@ pub struct WaitingFor {
 }
 
 impl WaitingFor {
-    fn new(prober: &ProberRecord, turn: Turn, since_ms: u64, settings: &ToldSettings) -> Self {
-        let heard = takes_out(prober.verdict) == (turn == Turn::Out) && prober.in_a_row_ms <= since_ms;
+    fn new(prober: &ProberRecord, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> Self {
+        let heard = takes_out(prober.verdict) == (turn == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
         let had = if heard { prober.in_a_row } else { 0 };
         let times = settings.times(turn).saturating_add(1);
         let lately = match (prober.standing, prober.interval_ms) {

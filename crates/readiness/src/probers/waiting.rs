@@ -1,10 +1,10 @@
-//! Waiting until all have been told: what is said on the way, and how it ends. No clock and no network: who waits brings each
-//! status and the time since it began, and shows what comes back.
+//! Waits until all probers are told: the lines on the way, and the result. It has no clock and no network:
+//! the caller passes each status with the time since the start, and prints the result.
 
 use super::asked::Standing;
 use super::drain_status::is_free;
 use super::record::ProberRecord;
-use super::told::{Demands, Told, ToldSettings, Turn, Unknown, WaitingFor, told};
+use super::told::{Demands, PoolChange, Told, ToldSettings, Unknown, WaitingFor, told};
 use crate::age::Age;
 use crate::status::Status;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// The word of `--for`.
+    /// Returns the word of `--for`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Told => "told",
@@ -38,17 +38,17 @@ impl Goal {
         }
     }
 
-    fn turn(self) -> Turn {
+    fn turn(self) -> PoolChange {
         match self {
-            Self::Told | Self::Released => Turn::Out,
-            Self::Ready => Turn::Ready,
+            Self::Told | Self::Released => PoolChange::Out,
+            Self::Ready => PoolChange::Ready,
         }
     }
 }
 
 /// How the waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum WaitEnd {
     /// What was waited for has come.
     Reached,
     /// It has not come in time.
@@ -57,8 +57,8 @@ pub enum Ended {
     NotKnown,
 }
 
-impl Ended {
-    /// The exit code that says so.
+impl WaitEnd {
+    /// Returns the exit code that says so.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Reached => 0,
@@ -76,7 +76,7 @@ pub struct Progress {
     /// How things stand, in one line that may be written over the last one.
     pub now: String,
     /// Whether there is nothing more to wait for; the last line says why.
-    pub ended: Option<Ended>,
+    pub ended: Option<WaitEnd>,
 }
 
 /// Waits for one node.
@@ -119,7 +119,7 @@ enum Stands {
 }
 
 impl Stands {
-    /// Whether this is news after that: numbers that only grow are none.
+    /// Returns true if this is news after that: numbers that only grow are none.
     fn is_new_after(&self, before: Option<&Self>) -> bool {
         match (self, before) {
             (Self::Unknown(now), Some(Self::Unknown(before))) => discriminant(now) != discriminant(before),
@@ -239,28 +239,30 @@ impl Waiting {
         }
     }
 
-    fn end(&self, stands: &Stands, elapsed: Duration) -> Option<Ended> {
+    fn end(&self, stands: &Stands, elapsed: Duration) -> Option<WaitEnd> {
         match stands {
-            Stands::Reached { .. } => Some(Ended::Reached),
-            Stands::SessionsNotKnown(_) => Some(Ended::NotKnown),
-            Stands::Unknown(unknown) if !unknown.may_pass() => Some(Ended::NotKnown),
-            Stands::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => Some(Ended::NotKnown),
+            Stands::Reached { .. } => Some(WaitEnd::Reached),
+            Stands::SessionsNotKnown(_) => Some(WaitEnd::NotKnown),
+            Stands::Unknown(unknown) if !unknown.may_pass() => Some(WaitEnd::NotKnown),
+            Stands::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => {
+                Some(WaitEnd::NotKnown)
+            }
             _ if elapsed < self.timeout() => None,
-            stands if stands.is_not_known() => Some(Ended::NotKnown),
-            _ => Some(Ended::TimedOut),
+            stands if stands.is_not_known() => Some(WaitEnd::NotKnown),
+            _ => Some(WaitEnd::TimedOut),
         }
     }
 
-    fn last_line(&self, ended: Ended, stands: &Stands, elapsed: Duration) -> String {
+    fn last_line(&self, ended: WaitEnd, stands: &Stands, elapsed: Duration) -> String {
         let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
         match (ended, stands) {
-            (Ended::Reached, Stands::Reached { probers }) if self.goal == Goal::Released => {
+            (WaitEnd::Reached, Stands::Reached { probers }) if self.goal == Goal::Released => {
                 format!("released after {after}: {} told, no session left", balancers(*probers))
             }
-            (Ended::Reached, Stands::Reached { probers }) => {
+            (WaitEnd::Reached, Stands::Reached { probers }) => {
                 format!("{goal} after {after}: {}", balancers(*probers))
             }
-            (Ended::NotKnown, stands) => {
+            (WaitEnd::NotKnown, stands) => {
                 let all_told = if self.all_told { "all told, but " } else { "" };
                 format!("{all_told}not known whether {goal}: {}", in_words(stands))
             }

@@ -34,7 +34,11 @@ impl Story {
 
     fn told(&self, local_endpoints: usize, second: u64) {
         self.0.set_service(0, &ServiceFacts { local_endpoints }, at(second), WALL);
-        self.0.prove_service(0, at(second));
+        self.0.follow_service(0, at(second), WALL);
+    }
+
+    fn lost(&self, second: u64) {
+        self.0.lose_service(0, at(second), at(second), WALL);
     }
 
     fn ask(&self, raw: &str, second: u64) -> Reply {
@@ -85,29 +89,34 @@ fn a_lost_slice_watch_makes_only_the_service_stale() {
     let story = Story::begin(OnStale::Ready);
     story.told(0, 0);
     assert_eq!(story.ask(CHECK, 1).status, 503);
+    story.lost(5);
+    story.lost(9);
     story.0.prove(at(20));
-    let lost = story.ask(CHECK, 20);
+    assert!(!says_stale(&story.ask(CHECK, 20)), "as long as the Node's proof would last");
+    let lost = story.ask(CHECK, 21);
     assert!(lost.status == 503 && says_stale(&lost) && !lost.fails_open, "what was known last is held");
-    assert!(!says_stale(&story.ask("", 20)));
-    let both = story.ask("check=node_ready,service:ingress/web", 20);
+    assert!(!says_stale(&story.ask("", 21)));
+    let both = story.ask("check=node_ready,service:ingress/web", 21);
     assert_eq!(String::from_utf8_lossy(&both.body).matches(r#""stale":true"#).count(), 1);
     // It counts on: traffic still goes where it went.
-    assert_eq!(story.count(20), 0);
-    story.0.prove_service(0, at(21));
-    let fresh = story.ask(CHECK, 21);
-    assert!(fresh.status == 503 && !says_stale(&fresh), "the first proof is enough");
+    assert_eq!(story.count(21), 0);
+    story.told(0, 22);
+    let fresh = story.ask(CHECK, 22);
+    assert!(fresh.status == 503 && !says_stale(&fresh), "a list is enough");
 }
 
 #[test]
-fn a_proof_keeps_an_answer_alive_without_a_change() {
+fn what_proves_the_node_proves_its_services() {
     let story = Story::begin(OnStale::Ready);
     story.told(0, 0);
     assert_eq!(story.ask(CHECK, 1).status, 503);
-    story.0.prove_service(0, at(14));
     story.0.prove(at(14));
-    assert!(!story.is_hit(CHECK, 16), "what was rendered at 1 holds until 15");
-    assert_eq!(story.ask(CHECK, 16).status, 503);
-    assert!(story.is_hit(CHECK, 17), "and is then rendered anew, once");
+    assert!(story.is_hit(CHECK, 29) && !says_stale(&story.ask(CHECK, 29)), "nothing is rendered for it");
+    assert!(says_stale(&story.ask(CHECK, 30)));
+    // What an earlier agent knew is followed by no watch.
+    let story = Story::begin(OnStale::Ready);
+    story.lost(1);
+    assert!(says_stale(&story.ask(CHECK, 2)), "nothing was listed");
 }
 
 #[test]
@@ -137,7 +146,7 @@ fn what_stale_means_is_a_setting() {
 enum Step {
     Told(usize),
     ProveNode,
-    ProveService,
+    Lose,
     Ask,
 }
 
@@ -146,29 +155,29 @@ proptest! {
     #[test]
     fn an_answer_never_outlives_its_proof(
         steps in prop::collection::vec((0u64..8, prop_oneof![
-            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::ProveService), Just(Step::Ask),
+            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::Lose), Just(Step::Ask),
         ]), 1..60)
     ) {
         let story = Story::begin(OnStale::Ready);
-        let (mut now, mut node_proof, mut known, mut proof) = (0, 0, None, None);
+        let (mut now, mut node_proof, mut known, mut lost) = (0, 0, None, None);
         for (wait, step) in steps {
             now += wait;
             match step {
                 Step::Told(count) => {
                     story.told(count, now);
-                    (known, proof) = (Some(count), Some(now));
+                    (known, lost) = (Some(count), None);
                 }
                 Step::ProveNode => {
                     story.0.prove(at(now));
                     node_proof = now;
                 }
-                Step::ProveService => {
-                    story.0.prove_service(0, at(now));
-                    proof = Some(now);
+                Step::Lose => {
+                    story.lost(now);
+                    lost = lost.or(Some(now));
                 }
                 Step::Ask => {}
             }
-            let stale = now - node_proof > 15 || proof.is_none_or(|proof| now - proof > 15);
+            let stale = now - node_proof > 15 || known.is_none() || lost.is_some_and(|lost| now - lost > 15);
             let passes = known != Some(0);
             let reply = story.ask(CHECK, now);
             prop_assert_eq!((reply.status == 200, says_stale(&reply)), (passes, stale));

@@ -1,4 +1,4 @@
-//! What the server answers from.
+//! The parts that the server answers from.
 
 use super::drain_json::DrainJson;
 use super::shared::SharedAnswers;

@@ -1,4 +1,4 @@
-//! The body of an answer: bytes that may be shared with other answers, sent in slices.
+//! The body of an answer: bytes that answers may share, sent in slices.
 
 use super::places::Place;
 use bytes::Bytes;

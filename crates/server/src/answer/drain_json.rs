@@ -1,8 +1,8 @@
-//! `/drain.json`: small, and rendered at most ten times a second, so that many may ask often.
+//! `/drain.json`: small, and rendered at most ten times a second, so that many clients may poll it.
 
 use super::app::App;
 use super::body::AnswerBody;
-use super::response_head::{Format, ResponseHead};
+use super::response_head::{BodyFormat, ResponseHead};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use nodegate_readiness::Moment;
@@ -29,6 +29,6 @@ impl App {
             }
         };
         drop(latest);
-        head.finish(StatusCode::OK, Format::Json, body)
+        head.finish(StatusCode::OK, BodyFormat::Json, body)
     }
 }

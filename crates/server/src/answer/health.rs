@@ -1,11 +1,11 @@
-//! `/health` and `/nodecheck`: the verdict. It is answered at once, but for a query whose checks must run first.
+//! `/health` and `/nodecheck`: the verdict. It is answered at once, unless its checks must run first.
 
 use super::app::{App, MAX_WAITING};
 use super::asker::Asker;
 use super::body::AnswerBody;
 use super::respond::ResponseFuture;
-use super::response_head::{Format, ResponseHead};
-use super::told::Told;
+use super::response_head::{BodyFormat, ResponseHead};
+use super::told::ServedAnswer;
 use crate::route::Route;
 use futures::future::{Either, ready};
 use http::{Response, StatusCode, Uri};
@@ -26,12 +26,13 @@ impl App {
         asker: Asker,
         uri: &Uri,
         now: Moment,
-    ) -> (ResponseFuture, Option<Told>) {
+    ) -> (ResponseFuture, Option<ServedAnswer>) {
         match self.board.lookup(uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => {
                 let response = verdict_response(head, route, reply.clone());
                 let Asker { peer, server_state } = asker;
-                let told = Told { route, uri: uri.clone(), server_state, status: response.status(), reply };
+                let told =
+                    ServedAnswer { route, uri: uri.clone(), server_state, status: response.status(), reply };
                 self.note_told(&told, peer, told.server_state(), now);
                 (Either::Left(ready(Ok(response))), Some(told))
             }
@@ -50,7 +51,7 @@ impl App {
                     }
                     let response = verdict_response(head, route, reply.clone());
                     let Asker { peer, server_state } = asker;
-                    let told = Told { route, uri, server_state, status: response.status(), reply };
+                    let told = ServedAnswer { route, uri, server_state, status: response.status(), reply };
                     app.note_told(&told, peer, told.server_state(), now);
                     Ok(response)
                 });
@@ -77,12 +78,12 @@ impl App {
 fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if route == Route::Health {
-        return head.finish(status, Format::Json, reply.body);
+        return head.finish(status, BodyFormat::Json, reply.body);
     }
     match reply.verdict {
         Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
         Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
-        None if status == StatusCode::BAD_REQUEST => head.finish(status, Format::Json, reply.body),
+        None if status == StatusCode::BAD_REQUEST => head.finish(status, BodyFormat::Json, reply.body),
         None => head.text(status, "Down"),
     }
 }

@@ -1,4 +1,4 @@
-//! From what is asked to the response.
+//! From a route to the response.
 
 mod agent_check;
 mod app;
@@ -14,7 +14,6 @@ mod shared;
 mod told;
 
 pub use app::{Activate, App, AppParts, NoLocalChecks};
-pub(crate) use asker::log_answer;
 pub use body::AnswerBody;
 pub use respond::ResponseFuture;
-pub(crate) use told::Told;
+pub(crate) use told::{ServedAnswer, log_answer};

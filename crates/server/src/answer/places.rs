@@ -1,4 +1,4 @@
-//! How many big answers are being sent at a time.
+//! Limits the number of big answers in flight.
 
 use crate::networks::holder_of;
 use std::net::IpAddr;

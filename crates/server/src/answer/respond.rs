@@ -1,12 +1,12 @@
 //! From request to response.
 
 use super::app::App;
-use super::asker::{Asker, asks};
+use super::asker::Asker;
 use super::body::AnswerBody;
 use super::places::{MOST, Place};
-use super::response_head::{Format, ResponseHead};
+use super::response_head::{BodyFormat, ResponseHead};
 use super::shared::Representation;
-use super::told::Told;
+use super::told::{ServedAnswer, asks};
 use crate::page;
 use crate::route::Route;
 use futures::future::{Either, Ready, ready};
@@ -61,7 +61,7 @@ impl App {
         now: Moment,
         peer: Option<IpAddr>,
         metrics_moved_to: Option<SocketAddr>,
-    ) -> (ResponseFuture, Option<Told>) {
+    ) -> (ResponseFuture, Option<ServedAnswer>) {
         let route = Route::of(request.method(), request.uri().path());
         let exposition = match route {
             Route::Metrics => exposition::Format::accepted(request.headers()),
@@ -118,7 +118,11 @@ impl App {
         self.at_once(route, response)
     }
 
-    fn at_once(&self, route: Route, response: Response<AnswerBody>) -> (ResponseFuture, Option<Told>) {
+    fn at_once(
+        &self,
+        route: Route,
+        response: Response<AnswerBody>,
+    ) -> (ResponseFuture, Option<ServedAnswer>) {
         (self.told(route, None, response), None)
     }
 
@@ -172,13 +176,13 @@ impl App {
         now: Moment,
     ) -> Response<AnswerBody> {
         let format = match which {
-            Representation::Status { .. } => Format::Json,
-            Representation::Metrics(format) => Format::Metrics(format),
+            Representation::Status { .. } => BodyFormat::Json,
+            Representation::Metrics(format) => BodyFormat::Metrics(format),
             Representation::Page { .. } => {
                 head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
                 head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
                 head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-                Format::Html
+                BodyFormat::Html
             }
         };
         match self.shared.get(which, now, || self.render(which, now)) {

@@ -1,5 +1,5 @@
-//! The head of a response. It lives in the header map of its request: hyper hands the same map to the next request of
-//! the connection, so a kept connection allocates none.
+//! The head of a response. It reuses the header map of its request: hyper passes the same map to the next
+//! request of the connection, so a kept connection allocates none.
 
 use super::body::AnswerBody;
 use bytes::Bytes;
@@ -15,14 +15,14 @@ static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// What a body is written in.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Format {
+pub(super) enum BodyFormat {
     Json,
     Text,
     Html,
     Metrics(nodegate_exposition::Format),
 }
 
-impl Format {
+impl BodyFormat {
     fn value(self) -> HeaderValue {
         match self {
             Self::Json => &JSON,
@@ -63,7 +63,7 @@ impl ResponseHead {
     pub(super) fn finish(
         mut self,
         status: StatusCode,
-        format: Format,
+        format: BodyFormat,
         body: impl Into<AnswerBody>,
     ) -> Response<AnswerBody> {
         self.0.insert(CONTENT_TYPE, format.value());
@@ -74,6 +74,6 @@ impl ResponseHead {
     }
 
     pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
-        self.finish(status, Format::Text, body.into() as Bytes)
+        self.finish(status, BodyFormat::Text, body.into() as Bytes)
     }
 }

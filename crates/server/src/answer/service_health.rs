@@ -1,8 +1,9 @@
-//! `/services/<namespace>/<name>`: what kube-proxy's healthCheckNodePort tells of a watched Service on this node.
+//! `/services/<namespace>/<name>`: the health of a watched Service on this node, as kube-proxy's
+//! healthCheckNodePort shows it.
 
 use super::app::App;
 use super::body::AnswerBody;
-use super::response_head::{Format, ResponseHead};
+use super::response_head::{BodyFormat, ResponseHead};
 use crate::route::SERVICES_PREFIX;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -39,7 +40,7 @@ impl App {
             Ok(query) => query.drain.filter(|_| self.is_draining(now)),
             Err(bad) => {
                 let body = Reply::error(400, &bad.to_string()).body;
-                return (head.finish(StatusCode::BAD_REQUEST, Format::Json, body), None);
+                return (head.finish(StatusCode::BAD_REQUEST, BodyFormat::Json, body), None);
             }
         };
         let proxy_healthy = self.is_proxy_healthy(now);
@@ -60,7 +61,7 @@ impl App {
         let weight = if drain.is_some() { 0 } else { local_endpoints };
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        (head.finish(status, Format::Json, Bytes::from(body)), Some(verdict))
+        (head.finish(status, BodyFormat::Json, Bytes::from(body)), Some(verdict))
     }
 
     /// Whether the Node is being taken out, whatever the default checks are.

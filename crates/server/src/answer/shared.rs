@@ -1,4 +1,4 @@
-//! Big answers: each representation is rendered at most once a second and shared by all who ask.
+//! Big answers: each representation is rendered at most once a second and shared by all requests.
 
 use super::places::{Place, Places};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What nodegate counts, and how it is exposed.
+//! The metrics of nodegate, and their exposition.
 
 mod counters;
 mod probers;

@@ -1,4 +1,4 @@
-//! The families that say who goes on asking, and what they were told.
+//! The metric families of the regular probers, and of told.
 
 use super::state::{Encoded, StateCollector, counter, gauge, seconds};
 use nodegate_readiness::Moment;

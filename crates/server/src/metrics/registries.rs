@@ -1,4 +1,4 @@
-//! What `/metrics` has.
+//! The registries of `/metrics`.
 
 use super::process::Process;
 use super::state::StateCollector;

@@ -1,4 +1,4 @@
-//! The families that say what the board and the server hold. They are read at scrape time, so they can't drift.
+//! The metric families of the board and the server. They are read at scrape time, so they can't drift.
 
 use super::counters::{MAX_REASON_CHARS, Metrics};
 use super::status_label::StatusLabel;

@@ -1,4 +1,4 @@
-//! The closed set of statuses that requests are counted by.
+//! The closed set of statuses that label the counts of requests.
 
 use http::StatusCode;
 

@@ -1,4 +1,4 @@
-//! Text from elsewhere, made harmless.
+//! Escapes untrusted text.
 
 use std::fmt::{self, Display, Write};
 

@@ -1,4 +1,4 @@
-//! The status page: self-contained, without scripts, for a person.
+//! The status page for people: self-contained, without scripts.
 
 mod escape;
 mod probers;
@@ -128,9 +128,9 @@ fn write_facts(page: &mut String, status: &Status) -> fmt::Result {
 
 fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
     let refresh = if refreshes {
-        "Loads itself again every 5 s (<a href=\"?pause\">pause</a>)"
+        "Reloads every 5 s (<a href=\"?pause\">pause</a>)"
     } else {
-        "Paused (<a href=\"./\">go on</a>)"
+        "Paused (<a href=\"./\">resume</a>)"
     };
     write!(
         page,
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn it_can_be_paused() {
         let paused = render(&status(), Duration::ZERO, false);
-        assert!(!paused.contains("http-equiv") && paused.contains("go on"));
+        assert!(!paused.contains("http-equiv") && paused.contains("resume"));
         assert!(page(&status()).contains("http-equiv=\"refresh\" content=\"5\""));
     }
 

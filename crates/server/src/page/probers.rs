@@ -1,4 +1,4 @@
-//! Who asks for the verdict, what each was told, and how far a drain has come.
+//! The probers, whether each is told, and the progress of a drain.
 
 #[cfg(test)]
 mod tests;
@@ -78,7 +78,7 @@ fn turned(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
 fn told(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     let come = if verdict == Verdict::Ready { drain.told_ready } else { drain.told };
     let more = match status.told_of() {
-        (_, 0) => "nobody goes on asking".to_owned(),
+        (_, 0) => "no regular prober".to_owned(),
         (told, of) => format!("{told} of {of} balancers"),
     };
     Step::new(come, "Told", more)
@@ -103,15 +103,15 @@ fn released(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
 
 /// What is not known, and why.
 fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
-    for (what, why) in [("told", &drain.not_known), ("released", &drain.released_not_known)] {
+    for (what, why) in [("Told", &drain.not_known), ("Released", &drain.released_not_known)] {
         if let Some(why) = why {
-            write!(page, "<p class=\"note\">Not known whether {what}: {}.</p>", Escaped(why))?;
+            write!(page, "<p class=\"note\">{what} is unknown: {}.</p>", Escaped(why))?;
         }
     }
     if drain.overflows > 0 {
         write!(
             page,
-            "<p class=\"hint\">More have asked than can be remembered, {} times.</p>",
+            "<p class=\"hint\">The table of probers overflowed {} times: --balancers names the probers that count.</p>",
             drain.overflows
         )?;
     }
@@ -192,7 +192,9 @@ fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> 
     let who = prober.who();
     let mut waiting_for = drain.waiting_for.iter();
     match waiting_for.find(|one| one.prober == who && one.question == prober.question) {
-        _ if !prober.drainable => page.push_str("<span class=\"more\">no drain changes this answer</span>"),
+        _ if !prober.drainable => {
+            page.push_str("<span class=\"more\">a drain does not change this answer</span>");
+        }
         Some(waiting) => write!(page, "<span class=\"more\">{}</span>", Escaped(&waiting.why))?,
         None if prober.standing == Standing::Silent => page.push_str("<span class=\"more\">silent</span>"),
         None => {}
@@ -209,7 +211,7 @@ fn write_others(page: &mut String, others: &[&ProberRecord]) -> fmt::Result {
     for (n, prober) in others.iter().take(NAMES).enumerate() {
         let ago = Age(prober.last_ms.into());
         let why =
-            if prober.standing == Standing::Gone { "gone, last asked" } else { "asks now and then, last" };
+            if prober.standing == Standing::Gone { "gone, last probe" } else { "irregular, last probe" };
         let comma = if n == 0 { "" } else { "; " };
         write!(page, "{comma}<b>{}</b> ({why} {ago} ago)", Breakable(prober.who()))?;
     }

@@ -19,7 +19,7 @@ pub(super) fn write_checks(page: &mut String, checks: &[CheckStatus]) -> fmt::Re
     page.push_str("</tbody></table>");
     let mut idle = checks.iter().filter(|check| !check.active).peekable();
     if idle.peek().is_some() {
-        page.push_str("<p class=\"note\">Not running, until a request names them:");
+        page.push_str("<p class=\"note\">Not running until a request names them:");
         for (n, check) in idle.enumerate() {
             write!(page, "{}<span>{}</span>", if n == 0 { " " } else { ", " }, Escaped(&check.name))?;
         }

@@ -1,4 +1,5 @@
-//! The verdict over time, drawn: a lane for each verdict, so that the place tells it without the colour.
+//! The verdict over time, as a picture: a lane for each verdict, so that the position shows it without
+//! colour.
 
 use super::escape::Escaped;
 use super::verdict_style::VerdictStyle;

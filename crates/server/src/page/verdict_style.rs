@@ -1,4 +1,4 @@
-//! How a verdict looks: a word, a colour's name, and a symbol whose outline alone tells it.
+//! The style of a verdict: a word, the name of a colour, and a symbol with a shape of its own.
 
 use nodegate_readiness::Verdict;
 use nodegate_readiness::status::Status;

@@ -1,8 +1,8 @@
-//! Who asks, and what each was told: noted with each answer that has a verdict.
+//! The probers: each answer with a verdict is recorded.
 //!
-//! Someone who asks again is found in a table of fixed size by a number made of who it is and what it asks; that and a
-//! few stores behind a lock of its own are all that an answer costs. Only who is new takes the lock of all
-//! ([`names::Names`]), and is understood then.
+//! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
+//! and a few stores behind a lock of its own are the whole cost of an answer. Only a new prober takes the
+//! lock of all ([`names::ProberNames`]), and only then is its request parsed.
 
 mod names;
 mod places;
@@ -12,11 +12,11 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, Question};
+pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
 
-use self::names::{Name, Names};
+use self::names::{Name, ProberNames};
 use self::places::Rules;
-use self::slot::{Report, Slot};
+use self::slot::{ServerReport, Slot};
 use crate::networks::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, HaproxyReport, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
@@ -48,7 +48,7 @@ const HEAD_START: Duration = Duration::from_hours(24);
 pub(crate) struct Probers {
     slots: [Slot; PLACES + ASIDE],
     hasher: RandomState,
-    names: Mutex<Names>,
+    names: Mutex<ProberNames>,
     overflows: AtomicU64,
     overflown: AtomicMoment,
     /// Since when the agent before this one has listened, if its probers have been taken over.
@@ -78,7 +78,7 @@ impl Default for Probers {
         Self {
             slots: array::from_fn(|_| Slot::default()),
             hasher: RandomState::new(),
-            names: Mutex::new(Names::new(PLACES + ASIDE)),
+            names: Mutex::new(ProberNames::new(PLACES + ASIDE)),
             overflows: AtomicU64::new(0),
             overflown: AtomicMoment::default(),
             listening_since: OnceLock::new(),
@@ -94,13 +94,13 @@ impl Probers {
     }
 
     /// Somebody has asked, and was given this answer.
-    pub(crate) fn note(&self, question: &Question<'_>, given: Given, board: &Board, now: Moment) {
+    pub(crate) fn note(&self, question: &ProbeRequest<'_>, given: Given, board: &Board, now: Moment) {
         if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
             return;
         }
         let (turned, now) = (date(board.turned()), date(now));
         let state = question.server_state.and_then(ServerState::parse);
-        let report = state.map(|state| Report { state: state.state, sessions: state.sessions });
+        let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let key = self.key(question, state);
         let note = |slot: &Slot| slot.note(key, given, report, turned, now, |asked| is_forgotten(asked, now));
         if !self.find(key).is_some_and(note)
@@ -112,7 +112,7 @@ impl Probers {
     }
 
     /// Never zero, which is nobody's; nor even.
-    fn key(&self, question: &Question<'_>, state: Option<ServerState<'_>>) -> u64 {
+    fn key(&self, question: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         question.write_to(&mut hasher);
         if let Some(state) = state {
@@ -135,7 +135,7 @@ impl Probers {
     fn enter(
         &self,
         key: u64,
-        question: &Question<'_>,
+        question: &ProbeRequest<'_>,
         state: Option<ServerState<'_>>,
         board: &Board,
         now: Moment,
@@ -153,7 +153,7 @@ impl Probers {
     }
 
     /// Finds a place, and puts the name there. Who is only shown takes none of those who count.
-    fn place(&self, names: &mut Names, name: Name, key: u64, now: Moment) -> Option<&Slot> {
+    fn place(&self, names: &mut ProberNames, name: Name, key: u64, now: Moment) -> Option<&Slot> {
         let among = if name.drainable { 0..PLACES } else { PLACES..PLACES + ASIDE };
         let home = home(key, &among);
         let standings = |place: usize| self.slots.get(place).and_then(Slot::asked);
@@ -180,7 +180,7 @@ impl Probers {
         self.overflown.advance(now);
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn names(&self) -> MutexGuard<'_, ProberNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! Who has which place.
+//! The owners of the slots.
 
 use super::places::{self, Place, Rules};
 use super::question::Understood;
@@ -29,9 +29,9 @@ impl Name {
 }
 
 /// The names of all places.
-pub(super) struct Names(Vec<Option<Name>>);
+pub(super) struct ProberNames(Vec<Option<Name>>);
 
-impl Names {
+impl ProberNames {
     pub(super) fn new(places: usize) -> Self {
         Self((0..places).map(|_| None).collect())
     }

@@ -1,11 +1,12 @@
-//! Who must go when all places are taken, or all that one address may have.
+//! Chooses the prober to drop when all slots are taken, or all that one address may have.
 
 use super::is_forgotten;
 use super::names::Name;
+use crate::networks::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// How many places one client may have.
@@ -49,8 +50,8 @@ pub(super) fn find(
     now: Moment,
 ) -> Option<Place> {
     let taken: Vec<_> = taken.into_iter().filter(|(_, _, asked)| !is_forgotten(asked, now)).collect();
-    let client = client_of(name.address);
-    let own = || taken.iter().filter(|(_, other, _)| client_of(other.address) == client);
+    let client = holder_of(name.address);
+    let own = || taken.iter().filter(|(_, other, _)| holder_of(other.address) == client);
     let questions: BTreeSet<_> = own().map(|(_, own, _)| own.text.as_str()).collect();
     let many = own().count() >= rules.places
         || (questions.len() >= rules.questions && !questions.contains(name.text.as_str()));
@@ -87,7 +88,7 @@ fn one_too_many(taken: &[Taken<'_>], rules: Rules) -> Option<usize> {
     let mut places: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut juniors = Vec::new();
     for (age, (index, name, asked)) in by_age.into_iter().enumerate() {
-        let client = client_of(name.address);
+        let client = holder_of(name.address);
         let its = places.entry(client).or_default();
         *its += 1;
         if age >= SENIORS && *its > rules.keeps {
@@ -96,14 +97,6 @@ fn one_too_many(taken: &[Taken<'_>], rules: Rules) -> Option<usize> {
     }
     let most = |(client, since, _): &(IpAddr, _, _)| (places.get(client).copied(), *since);
     juniors.into_iter().max_by_key(most).map(|(_, _, index)| index)
-}
-
-/// Returns the address by which a client is limited: it has the whole /64 of an IPv6 address.
-fn client_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-    }
 }
 
 /// How much somebody would be missed.

@@ -1,4 +1,4 @@
-//! What somebody asks, in one form for all ways to say it.
+//! A probe request, in one form for all ways to send it.
 
 use crate::route::{Route, SERVICES_PREFIX};
 use http::Method;
@@ -31,7 +31,7 @@ pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
 
 /// A question as it came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ProbeRequest<'a> {
     /// Who asks.
     pub(crate) peer: IpAddr,
     /// What.
@@ -59,7 +59,7 @@ pub(super) struct Understood {
     pub(super) checks: Vec<CheckId>,
 }
 
-impl Question<'_> {
+impl ProbeRequest<'_> {
     /// Who asks, and what, as it came: all at once if it is not long, since each part that is hashed by itself costs as much as
     /// a whole question.
     pub(super) fn write_to(&self, hasher: &mut impl Hasher) {

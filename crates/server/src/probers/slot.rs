@@ -1,7 +1,7 @@
-//! The place of one prober: what it was told, behind a lock of its own that is held for a few stores.
+//! The slot of one prober: its record, behind a lock of its own that is held for a few stores.
 //!
-//! The accept thread notes those who come anew, the kept thread those who stay, and an answer that shows them reads: each sees
-//! a record as a whole.
+//! The accept thread records new connections' probes, the kept thread those of kept connections, and an
+//! answer that shows probers reads: each sees a whole record.
 
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, CheckState, Given};
@@ -23,12 +23,12 @@ pub(super) struct Slot {
 struct Kept {
     key: u64,
     asked: Option<Asked>,
-    report: Report,
+    report: ServerReport,
 }
 
 /// What a HAProxy said of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct ServerReport {
     pub(super) state: Option<CheckState>,
     pub(super) sessions: Option<u32>,
 }
@@ -44,14 +44,14 @@ impl Slot {
     }
 
     /// Returns the same with what a HAProxy said.
-    pub(super) fn reported(&self) -> Option<(Asked, Report)> {
+    pub(super) fn reported(&self) -> Option<(Asked, ServerReport)> {
         let kept = *self.kept();
         Some((kept.asked?, kept.report))
     }
 
     /// Gives the place to somebody else, of whom this is known.
     pub(super) fn give(&self, key: u64, asked: Option<Asked>) {
-        *self.kept() = Kept { key, asked, report: Report::default() };
+        *self.kept() = Kept { key, asked, report: ServerReport::default() };
         self.key.store(key, Ordering::Relaxed);
     }
 
@@ -66,7 +66,7 @@ impl Slot {
         &self,
         key: u64,
         given: Given,
-        report: Option<Report>,
+        report: Option<ServerReport>,
         turned: Moment,
         now: Moment,
         is_forgotten: impl Fn(&Asked) -> bool,

@@ -1,4 +1,4 @@
-//! Probers that the agent before this one knew.
+//! Takes over the predecessor's probers.
 
 use super::names::Name;
 use super::question::understand_shown;

@@ -1,5 +1,7 @@
 //! Who has a place, and who is noted as whom. Time is a number.
 
+mod strangers;
+
 use super::*;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::Handover;
@@ -22,8 +24,8 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
-fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> Question<'a> {
-    Question { peer, asks: Asks::Http { path, query }, server_state: None }
+fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> ProbeRequest<'a> {
+    ProbeRequest { peer, asks: Asks::Http { path, query }, server_state: None }
 }
 
 impl Desk {
@@ -38,7 +40,7 @@ impl Desk {
         Self { probers: Probers::default(), board }
     }
 
-    fn note(&self, question: &Question<'_>, ms: u64) {
+    fn note(&self, question: &ProbeRequest<'_>, ms: u64) {
         self.probers.note(question, OUT, &self.board, at(ms));
     }
 
@@ -100,7 +102,7 @@ fn questions_are_told_apart_and_shown_in_harmless_characters() {
     ] {
         desk.asks(1, path, query, 0);
     }
-    let agent = |sent: &'static [u8]| Question {
+    let agent = |sent: &'static [u8]| ProbeRequest {
         peer: address(2),
         asks: Asks::AgentCheck { sent },
         server_state: None,
@@ -170,7 +172,7 @@ fn backends_that_name_themselves_are_probers_each() {
         .collect();
     for state in &states {
         let server_state = Some(state.as_bytes());
-        desk.note(&Question { server_state, ..http(address(1), "/health", "") }, 0);
+        desk.note(&ProbeRequest { server_state, ..http(address(1), "/health", "") }, 0);
     }
     let records = desk.records(0);
     assert_eq!(records.len(), 20);
@@ -178,7 +180,10 @@ fn backends_that_name_themselves_are_probers_each() {
     let haproxy = one.haproxy.as_ref().unwrap();
     assert_eq!((haproxy.state.as_deref(), haproxy.sessions), (Some("UP 2/3"), Some(7)));
     desk.note(
-        &Question { server_state: Some(b"DOWN; name=bck7/srv; node=lb1"), ..http(address(1), "/health", "") },
+        &ProbeRequest {
+            server_state: Some(b"DOWN; name=bck7/srv; node=lb1"),
+            ..http(address(1), "/health", "")
+        },
         1000,
     );
     let records = desk.records(1000);
@@ -298,7 +303,7 @@ fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
     let ask = |client: u32, name: u32, ms: u64| {
         let state = format!("UP; name=b{name}/s; node=n");
         desk.note(
-            &Question { server_state: Some(state.as_bytes()), ..http(address(client), "/health", "") },
+            &ProbeRequest { server_state: Some(state.as_bytes()), ..http(address(client), "/health", "") },
             ms,
         );
     };
@@ -334,11 +339,11 @@ fn a_successor_takes_over_who_goes_on_asking() {
         let ms = 1000 + second * 1000;
         before.asks(1, "/health", "drain=503", ms);
         before.note(
-            &Question { peer: address(2), asks: Asks::AgentCheck { sent: b"lb 2" }, server_state: None },
+            &ProbeRequest { peer: address(2), asks: Asks::AgentCheck { sent: b"lb 2" }, server_state: None },
             ms,
         );
         let named = Some(b"UP 2/3; name=app/n1; node=lb1; scur=3/4".as_slice());
-        before.note(&Question { server_state: named, ..http(address(3), "*", "") }, ms);
+        before.note(&ProbeRequest { server_state: named, ..http(address(3), "*", "") }, ms);
         before.asks(4, "/health", "check=kubelet", ms);
     }
     before.asks(5, "/health", "", 400_000);

@@ -1,8 +1,9 @@
-//! The accept loop: a thread that waits in `accept4`, answers what is known at once, and leaves the rest to others.
+//! The accept loop: a thread that waits in `accept4`, answers known heads at once, and passes other
+//! connections on.
 
 use super::acceptor::{Acceptor, Admission};
 use super::agent_check;
-use super::backoff::{Backoff, concerns_one_connection, lacks_descriptors};
+use super::backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
 use super::connections::Connections;
 use super::http::Http;
 use super::limits::Limits;
@@ -89,7 +90,7 @@ impl Server {
     }
 
     fn accept_until_shut_down(&self, listener: &TcpListener) {
-        let mut backoff = Backoff::new();
+        let mut backoff = AcceptBackoff::new();
         loop {
             match self.acceptor.accept(listener) {
                 Ok(Admission::Admitted(socket, peer)) => {
@@ -111,7 +112,7 @@ impl Server {
     }
 
     /// How long to leave the listener alone after a failure.
-    fn pause(&self, error: &io::Error, listener: &TcpListener, backoff: &mut Backoff) -> Duration {
+    fn pause(&self, error: &io::Error, listener: &TcpListener, backoff: &mut AcceptBackoff) -> Duration {
         if concerns_one_connection(error) {
             return Duration::ZERO;
         }
@@ -122,7 +123,7 @@ impl Server {
         }
         let (delay, first) = backoff.failed(Instant::now());
         if first {
-            tracing::warn!(%error, "can't accept connections; trying again until it works");
+            tracing::warn!(%error, "can't accept connections; retrying");
         }
         // The descriptor of a connection that is closed is free when its task has gone. To wait for longer would leave a
         // load balancer's probe in the queue behind those who took all descriptors.

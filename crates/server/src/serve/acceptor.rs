@@ -1,4 +1,4 @@
-//! Takes connections from the kernel, and turns away those that are not to be answered.
+//! Accepts connections from the kernel, and closes those that `--allow-from` does not allow.
 
 use crate::metrics::Metrics;
 use crate::networks::Networks;

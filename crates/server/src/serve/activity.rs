@@ -1,4 +1,4 @@
-//! One connection as whoever serves it, the sweep and the eviction see it.
+//! The state of one connection that its server, the sweep and the eviction share.
 
 use nodegate_readiness::{AtomicMoment, Moment};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};

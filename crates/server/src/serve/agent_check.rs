@@ -2,7 +2,7 @@
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
-use super::stream::Stream;
+use super::stream::SocketStream;
 use crate::answer::App;
 use crate::probers::MOST_OF_AGENT_SEND;
 use std::net::{IpAddr, TcpStream};
@@ -13,7 +13,7 @@ pub(super) fn start(app: &Arc<App>, connections: &Arc<Connections>, socket: TcpS
     let opened = connections.open();
     let app = Arc::clone(app);
     let activity = Arc::new(Activity::new(app.now()));
-    let stream = Stream::new(socket, Arc::clone(&activity));
+    let stream = SocketStream::new(socket, Arc::clone(&activity));
     activity.end_after_answer();
     if let Some(slot) = opened.enter(peer, activity) {
         slot.spawn(|slot| answer(app, stream, peer, slot));
@@ -21,7 +21,7 @@ pub(super) fn start(app: &Arc<App>, connections: &Arc<Connections>, socket: TcpS
 }
 
 /// It counts as owing a request throughout, so the sweep bounds it.
-async fn answer(app: Arc<App>, mut stream: Stream, peer: IpAddr, slot: ConnectionSlot) {
+async fn answer(app: Arc<App>, mut stream: SocketStream, peer: IpAddr, slot: ConnectionSlot) {
     let answer = app.agent_check().await;
     // A client that is gone needs no answer.
     if stream.send_all(answer.line.as_bytes()).await.is_ok() {

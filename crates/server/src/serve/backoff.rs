@@ -1,4 +1,4 @@
-//! What to do when `accept` fails: never quit, never spin.
+//! The reaction to a failing `accept`: never quit, never spin.
 
 use rustix::io::Errno;
 use std::io;
@@ -15,12 +15,12 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of an episode of failing accepts.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(super) struct AcceptBackoff {
     delay: Duration,
     last_failure: Option<Instant>,
 }
 
-impl Backoff {
+impl AcceptBackoff {
     pub(super) fn new() -> Self {
         Self { delay: FIRST_DELAY, last_failure: None }
     }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn delays_grow_to_a_bound_and_one_line_is_logged_an_episode() {
         let now = Instant::now();
-        let mut backoff = Backoff::new();
+        let mut backoff = AcceptBackoff::new();
         assert!(!backoff.succeeded(|| now));
         assert_eq!(backoff.failed(now), (FIRST_DELAY, true));
         assert_eq!(backoff.failed(now), (FIRST_DELAY * 2, false));

@@ -1,9 +1,9 @@
-//! The table of open connections: bounded, swept, and evicting an idle one of the client that holds most.
+//! The table of open connections: bounded, swept, and evicting an idle one of the client with the most.
 
 use super::activity::{Activity, Phase};
 use super::eviction::{AllIdle, FAIR, Holders, Idle};
+use super::kept::Poller;
 use super::limits::Limits;
-use super::poller::Poller;
 use crate::metrics::Metrics;
 use futures::future::{AbortHandle, Abortable};
 use nodegate_readiness::Moment;
@@ -53,11 +53,11 @@ enum Place {
     AtWork,
     Task(AbortHandle),
     /// Here, until there is a request.
-    Waiting(Arc<Waiting>),
+    Waiting(Arc<WaitingConnection>),
 }
 
 /// A connection that waits for a request.
-pub(super) struct Waiting {
+pub(super) struct WaitingConnection {
     pub(super) socket: TcpStream,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
@@ -88,7 +88,7 @@ impl Connections {
     }
 
     /// Returns the connection that waits in this slot, unless it has been closed.
-    pub(super) fn waiting(&self, key: u64) -> Option<Arc<Waiting>> {
+    pub(super) fn waiting(&self, key: u64) -> Option<Arc<WaitingConnection>> {
         match &self.table().entries.get(&key)?.place {
             Place::Waiting(waiting) => Some(Arc::clone(waiting)),
             Place::AtWork | Place::Task(_) => None,
@@ -99,8 +99,8 @@ impl Connections {
     pub(super) fn take(
         self: &Arc<Self>,
         key: u64,
-        waiting: Arc<Waiting>,
-    ) -> Option<(ConnectionSlot, Waiting)> {
+        waiting: Arc<WaitingConnection>,
+    ) -> Option<(ConnectionSlot, WaitingConnection)> {
         let place = mem::replace(&mut self.table().entries.get_mut(&key)?.place, Place::AtWork);
         let slot = ConnectionSlot { key, connections: Arc::clone(self), kept: false };
         drop(place);
@@ -310,7 +310,7 @@ impl Drop for Opened<'_> {
 
 impl ConnectionSlot {
     /// Lets the connection wait here for its next request.
-    pub(super) fn wait(mut self, waiting: Waiting, poller: &Poller) {
+    pub(super) fn wait(mut self, waiting: WaitingConnection, poller: &Poller) {
         let mut table = self.connections.table();
         let Some(entry) = table.entries.get_mut(&self.key) else {
             drop(table);

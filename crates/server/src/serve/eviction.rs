@@ -1,4 +1,4 @@
-//! Which idle connections are closed when there is no slot left.
+//! Chooses the idle connections to close when there is no slot left.
 
 use crate::networks::holder_of;
 use nodegate_readiness::Moment;

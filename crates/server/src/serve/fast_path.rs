@@ -1,11 +1,12 @@
 //! The fast path: requests whose heads are known byte for byte, answered on the thread that reads them.
 //!
-//! The first request of a connection is read by the thread that accepted it, every later one by the thread that waits for
-//! kept connections. Both do the same: one read, one look into the [`KnownHeads`], one send. Neither parses, renders or
-//! polls anything else. A connection with any other request goes to hyper on the runtime and stays there.
+//! The first request of a connection is read by the thread that accepted it, every later one by the thread
+//! that waits for kept connections. Both do the same: one read, one look into the [`KnownHeads`], one send.
+//! Neither parses, renders or polls anything else. A connection with any other request goes to hyper on the
+//! runtime and stays there.
 
 use super::activity::Activity;
-use super::connections::Waiting;
+use super::connections::WaitingConnection;
 use super::http::Http;
 use super::known_heads::{MOST_BYTES, Room};
 use super::proxy_header;
@@ -17,19 +18,19 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// How much is read at a time: all of a load balancer's request.
+/// The number of bytes that one read takes: more than a load balancer's request has.
 pub(super) const CHUNK: usize = 2048;
 
-// A known head is shorter than what can be read: nothing was left behind it that the poller has reported already.
+// A known head is shorter than one read, so no bytes stay behind it that the poller has already reported.
 const _: () = assert!(MOST_BYTES < CHUNK);
 
-/// What came of a look at a connection.
+/// The result of one read on a connection.
 enum Step {
     /// A request was answered at this moment, and the connection goes on.
     Answered(Moment),
-    /// Nothing has come, or nothing but empty lines.
+    /// No bytes have arrived, or only empty lines.
     Nothing,
-    /// The last answer was sent.
+    /// The last answer on this connection was sent.
     Last,
     /// The client has gone.
     Gone,
@@ -37,7 +38,7 @@ enum Step {
     Unknown(Rest),
 }
 
-/// What is left to do on a connection that goes to the runtime.
+/// The unfinished work of a connection that goes to the runtime.
 #[derive(Default)]
 pub(super) struct Rest {
     /// What has come of the next request.
@@ -70,19 +71,19 @@ impl Http {
         let Some(slot) = opened.enter(peer, Arc::clone(&activity)) else { return };
         match step {
             Step::Unknown(rest) => self.parse(slot, socket, peer, activity, rest),
-            _ => slot.wait(Waiting { socket, peer, activity }, &self.poller),
+            _ => slot.wait(WaitingConnection { socket, peer, activity }, &self.poller),
         }
     }
 
-    /// Answers what has come on a kept connection, if it still waits for that.
+    /// Answers the requests that have arrived on a kept connection, if it is still waiting.
     pub(super) fn go_on(self: &Arc<Self>, key: u64, hung_up: bool) {
         let Some(waiting) = self.connections.waiting(key) else { return };
-        let Waiting { socket, peer, activity } = &*waiting;
+        let WaitingConnection { socket, peer, activity } = &*waiting;
         loop {
             match self.answer(socket, *peer, activity.is_new()) {
                 Step::Answered(at) => {
                     activity.end(at, false);
-                    // The end that was reported came behind this request, and is not reported again.
+                    // The reported end of the connection came after this request, and is not reported again.
                     if hung_up {
                         continue;
                     }
@@ -96,7 +97,7 @@ impl Http {
                 Step::Unknown(rest) => {
                     if let Some((slot, waiting)) = self.connections.take(key, waiting) {
                         self.poller.remove(&waiting.socket);
-                        let Waiting { socket, peer, activity } = waiting;
+                        let WaitingConnection { socket, peer, activity } = waiting;
                         self.parse(slot, socket, peer, activity, rest);
                     }
                     return;
@@ -106,7 +107,7 @@ impl Http {
         }
     }
 
-    /// Reads what has come, and answers it if it is known.
+    /// Reads once, and answers the request if its head is known.
     fn answer(&self, socket: &TcpStream, peer: IpAddr, first: bool) -> Step {
         let mut room = [MaybeUninit::uninit(); CHUNK];
         let received = match receive(socket, &mut room) {
@@ -154,23 +155,25 @@ impl Http {
 }
 
 impl Rest {
-    /// Bytes that are for hyper to parse.
+    /// Creates the work of parsing these bytes, for hyper.
     fn of(received: &[u8]) -> Self {
         Self { received: received.to_vec(), ..Self::default() }
     }
 }
 
-/// Ends a connection behind its last answer, after it is counted as closed: the client may look at the count.
+/// Ends a connection after its last answer. The connection is counted as closed before, because the client
+/// may read the count.
 fn end(socket: &TcpStream) {
-    // Not left to close(2): if more has come by now, that discards the answer, which waits for this.
+    // close(2) alone would discard the answer, which waits for the shutdown, if more bytes have arrived.
     let _ = shutdown(socket, Shutdown::Write);
 }
 
-/// What has come, as far as there is room: nothing at the end, and `None` if it has yet to come.
+/// Returns the bytes that have arrived, as far as there is room: empty at the end, `None` if none have
+/// arrived yet.
 pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result<Option<&[u8]>, Errno> {
     match recv(socket, room, RecvFlags::empty()) {
         Ok(((received, _), _)) => Ok(Some(received)),
-        // No signal interrupts what does not wait.
+        // No signal interrupts a call that does not wait.
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -178,8 +181,9 @@ pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result
 
 /// Sends as much as there is room for.
 ///
-/// An answer that is the last one waits in the kernel for the end of the connection, to leave with it: one packet instead of two,
-/// and the client is woken once. That is a sixth of all that a probe costs. If no end comes, the kernel waits 200 ms.
+/// An answer that is the last one waits in the kernel for the end of the connection, to leave with it: one
+/// packet instead of two, and the client is woken once. That is a sixth of all that a probe costs. If no end
+/// comes, the kernel waits 200 ms.
 pub(super) fn send(socket: impl AsFd, bytes: &[u8], ends: bool) -> Result<usize, Errno> {
     let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more) {

@@ -1,13 +1,13 @@
-//! HTTP as hyper speaks it, on the runtime: whatever is not known already is parsed here, and the connection stays.
+//! HTTP by hyper, on the runtime: it parses all unknown heads, and keeps their connections.
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
 use super::fast_path::Rest;
+use super::kept::Poller;
 use super::known_heads::KnownHeads;
 use super::lesson::Lesson;
-use super::poller::Poller;
 use super::proxy_header;
-use super::stream::Stream;
+use super::stream::SocketStream;
 use crate::answer::{AnswerBody, App, ResponseFuture, log_answer};
 use futures::future::{Either, ready};
 use http::header::CONNECTION;
@@ -65,7 +65,7 @@ impl Http {
     ) {
         let http = Arc::clone(self);
         slot.spawn(|slot| async move {
-            converse(http, Stream::new(socket, Arc::clone(&activity)), peer, activity, rest).await;
+            converse(http, SocketStream::new(socket, Arc::clone(&activity)), peer, activity, rest).await;
             drop(slot);
         });
     }
@@ -83,7 +83,13 @@ fn builder() -> http1::Builder {
 }
 
 /// A connection, from its first request that is not known to its end.
-async fn converse(http: Arc<Http>, mut stream: Stream, peer: IpAddr, activity: Arc<Activity>, rest: Rest) {
+async fn converse(
+    http: Arc<Http>,
+    mut stream: SocketStream,
+    peer: IpAddr,
+    activity: Arc<Activity>,
+    rest: Rest,
+) {
     let Rest { mut received, may_be_proxied, unsent, ends } = rest;
     if may_be_proxied && skip_proxy_header(&mut stream, &mut received).await.is_err() {
         return;
@@ -114,7 +120,7 @@ async fn converse(http: Arc<Http>, mut stream: Stream, peer: IpAddr, activity: A
 }
 
 /// Reads on until it is clear where a PROXY header ends that may begin in `received`, and takes it away.
-async fn skip_proxy_header(stream: &mut Stream, received: &mut Vec<u8>) -> io::Result<()> {
+async fn skip_proxy_header(stream: &mut SocketStream, received: &mut Vec<u8>) -> io::Result<()> {
     loop {
         match proxy_header::find(received) {
             Ok(Some(length)) => {

@@ -1,10 +1,11 @@
-//! Heads of requests that hyper has parsed, with what was sent in answer to them.
+//! Request heads that hyper has parsed, with the answers that were sent to them.
 //!
-//! A load balancer sends the same bytes again and again. hyper parses what it has not seen yet, and it writes every answer
-//! that differs from the last one; to the same bytes and for the same [`Told`] what was sent is sent again. Only two things
-//! move on: the date of the answer, and in the head what `HAProxy` says of its server (`http-check send-state`).
+//! A load balancer sends the same bytes again and again. hyper parses new ones, and writes every answer that
+//! differs from the last one. For the same bytes and the same [`ServedAnswer`] the agent sends the same
+//! answer again. Only two things change: the date of the answer, and in the head the server state of
+//! `HAProxy` (`http-check send-state`).
 
-use crate::answer::Told;
+use crate::answer::ServedAnswer;
 use httpdate::HttpDate;
 use nodegate_readiness::Moment;
 use std::mem::MaybeUninit;
@@ -42,7 +43,7 @@ struct KnownHead {
     /// When it was asked last, if it was asked again.
     used: Option<Moment>,
     /// What the answer says.
-    told: Told,
+    told: ServedAnswer,
     /// Whether the connection ends with it.
     ends: bool,
     answer: Vec<u8>,
@@ -54,7 +55,7 @@ struct KnownHead {
 pub(super) struct Exchange<'a> {
     pub(super) head: &'a [u8],
     pub(super) answer: &'a [u8],
-    pub(super) told: Told,
+    pub(super) told: ServedAnswer,
     pub(super) ends: bool,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct KnownAnswer<'a> {
     /// Whether the connection ends with it.
     pub(super) ends: bool,
     /// What it tells.
-    pub(super) told: &'a Told,
+    pub(super) told: &'a ServedAnswer,
     /// What is in the head where its first one had what `HAProxy` said of its server.
     pub(super) server_state: Option<&'a [u8]>,
 }
@@ -100,7 +101,7 @@ impl KnownHeads {
         head: &'a [u8],
         now: Moment,
         wall: SystemTime,
-        is_true: impl FnOnce(&Told) -> bool,
+        is_true: impl FnOnce(&ServedAnswer) -> bool,
     ) -> Option<KnownAnswer<'a>> {
         let mut found = self.heads.iter_mut().filter_map(|known| Some((known.head.matches(head)?, known)));
         let (Match { server_state }, known) = found.next()?;
@@ -234,7 +235,10 @@ mod tests {
     }
 
     fn remember_of(known: &mut KnownHeads, head: &[u8], answer: &[u8], teacher: [u8; 4]) {
-        known.remember(Exchange { head, answer, told: Told::of_nothing(), ends: true }, teacher.into());
+        known.remember(
+            Exchange { head, answer, told: ServedAnswer::of_nothing(), ends: true },
+            teacher.into(),
+        );
     }
 
     /// What is sent at that second after 1970, and the server's state that was seen.

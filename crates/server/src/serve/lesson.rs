@@ -1,9 +1,9 @@
-//! How a head becomes known: the first exchange of a connection that went to hyper is written down, and remembered if it can
+//! Learns a head: records the first exchange of a connection that went to hyper, and remembers it if it can
 //! be repeated.
 
 use super::http::Http;
 use super::known_heads::{Exchange, MOST_BYTES};
-use crate::answer::Told;
+use crate::answer::ServedAnswer;
 use crate::networks::holder_of;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(super) struct Lesson {
 #[derive(Default)]
 struct Notes {
     head: Vec<u8>,
-    told: Option<Told>,
+    told: Option<ServedAnswer>,
     answer: Vec<u8>,
     /// Whether all of the answer has been sent.
     flushed: bool,
@@ -41,7 +41,7 @@ impl Lesson {
     }
 
     /// hyper has parsed a request, and this is what its answer tells, if that may be told again.
-    pub(super) fn parsed(&self, told: Option<Told>) {
+    pub(super) fn parsed(&self, told: Option<ServedAnswer>) {
         let mut notes = self.notes();
         notes.over |= notes.told.is_some() || told.is_none();
         notes.told = told;

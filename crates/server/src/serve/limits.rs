@@ -1,4 +1,4 @@
-//! What one client may cost the others.
+//! The resources that one client may use.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Limits {
                 descriptors = allowed,
                 connections,
                 wanted = self.connections,
-                "the limit of file descriptors allows for fewer connections"
+                "the limit of file descriptors allows fewer connections"
             );
         }
         Self { connections, ..self }

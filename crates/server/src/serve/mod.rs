@@ -1,5 +1,5 @@
-//! A connection from the moment it is accepted until it is closed. What is answered on it is up to
-//! [`answer`](crate::answer), of which only [`App`] is known here.
+//! A connection from accept to close. [`answer`](crate::answer) decides what is sent on it; this module uses
+//! only its [`App`].
 
 mod accept;
 mod acceptor;
@@ -15,7 +15,6 @@ mod known_heads;
 mod lesson;
 mod limits;
 mod listener;
-mod poller;
 mod proxy_header;
 mod reuseport;
 mod shutdown;

@@ -1,5 +1,5 @@
-//! The header of the PROXY protocol, versions 1 and 2, which some balancers send in front of a health check, too. It is
-//! skipped, and nothing that it says is believed: whoever can connect can write one.
+//! The header of the PROXY protocol, versions 1 and 2, which some balancers send in front of a health check,
+//! too. The agent skips it and trusts nothing in it, because any client can write one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,10 +1,11 @@
-//! Which of the listeners of one port gets new connections.
+//! Chooses which listener of one port gets new connections.
 //!
-//! Listeners of one port and UID are a group, and the kernel spreads new connections over it by a hash. When a listener
-//! closes, whatever it had not accepted yet is reset, a handshake in flight as well, so a predecessor that gets
-//! connections to its end must lose some. Hence a program of the group's (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) gives
-//! all new connections to one of it. The program stays when the socket that attached it goes; where it names a socket
-//! that is not there, as it does while there is only one, the hash decides.
+//! Listeners of one port and UID are a group, and the kernel spreads new connections over it by a hash. When
+//! a listener closes, the kernel resets all connections that it has not accepted, even a handshake in flight,
+//! so a predecessor that gets connections until its end must lose some. Hence a program of the group
+//! (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) gives all new connections to one listener. The program stays when
+//! the socket that attached it closes. If it names a socket that does not exist, as it does while there is
+//! only one, the hash decides.
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};

@@ -1,4 +1,5 @@
-//! The bounded end of a listener: nobody who was about to ask is turned away, and nobody holds it up.
+//! The bounded end of a listener: it still answers clients that are about to send a request, and no client
+//! can delay it.
 
 use super::accept::{AcceptThread, Server, has_queued_connection};
 use super::reuseport::{ReuseportSlot, steer};
@@ -58,7 +59,7 @@ impl Server {
         let _ = timeout_at(deadline, self.connections.emptied()).await;
         let cut = self.connections.close_all();
         if cut > 0 {
-            tracing::warn!(connections = cut, "cut connections that did not end in time");
+            tracing::warn!(connections = cut, "closed connections that did not end in time");
         }
         debug_assert!(self.connections.is_empty());
     }

@@ -1,4 +1,4 @@
-//! A connection on the runtime, as hyper wants it.
+//! A connection on the runtime, as hyper's IO traits require it.
 
 use super::activity::Activity;
 use super::fast_path::{CHUNK, receive, send};
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 /// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
 const LINGER_BYTES: usize = 256 * 1024;
 
-pub(super) struct Stream {
+pub(super) struct SocketStream {
     socket: Socket,
     activity: Arc<Activity>,
     ended: bool,
@@ -31,7 +31,7 @@ pub(super) struct Stream {
     lesson: Option<Arc<Lesson>>,
 }
 
-impl Stream {
+impl SocketStream {
     /// `socket` must be non-blocking.
     pub(super) fn new(socket: net::TcpStream, activity: Arc<Activity>) -> Self {
         let (received, lesson) = Default::default();
@@ -109,7 +109,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for SocketStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -136,7 +136,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for SocketStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let sent = ready!(self.poll_send(cx, bytes))?;
         if let Some(lesson) = &self.lesson {
@@ -153,7 +153,7 @@ impl Write for Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing: [`Stream::close`] knows whether closing alone is enough.
+    /// Nothing: [`SocketStream::close`] knows whether closing alone is enough.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

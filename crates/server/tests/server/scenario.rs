@@ -8,7 +8,7 @@ use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
 };
 use nodegate_testbed::http;
-use nodegate_testbed::{Reply, until};
+use nodegate_testbed::{ProbeReply, until};
 use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -102,8 +102,8 @@ impl Scenario {
         }
         board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
-            board.prove_service(index, now);
             board.set_service(index, &ServiceFacts { local_endpoints }, now, nodegate_clock::wall());
+            board.follow_service(index, now, nodegate_clock::wall());
         }
         board.open(now, nodegate_clock::wall());
         let liveness = Arc::new(Liveness::new(Moment::default()));
@@ -212,11 +212,11 @@ impl Running {
     }
 
     /// One request on a connection of its own.
-    pub(crate) fn get(&self, target: &str) -> Reply {
+    pub(crate) fn get(&self, target: &str) -> ProbeReply {
         self.request("GET", target)
     }
 
-    pub(crate) fn request(&self, method: &str, target: &str) -> Reply {
+    pub(crate) fn request(&self, method: &str, target: &str) -> ProbeReply {
         let mut client = self.connect();
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         client.last_response()
@@ -276,9 +276,9 @@ impl Client {
     }
 
     /// The last answer, after which the server closes.
-    pub(crate) fn last_response(&mut self) -> Reply {
+    pub(crate) fn last_response(&mut self) -> ProbeReply {
         let text = self.read_to_close();
-        Reply::parse(&text).unwrap_or_else(|| panic!("no answer: {text:?}"))
+        ProbeReply::parse(&text).unwrap_or_else(|| panic!("no answer: {text:?}"))
     }
 
     /// Whether the server closes, cleanly or not, without a further byte.
@@ -290,11 +290,11 @@ impl Client {
     }
 
     /// One answer on a kept connection.
-    pub(crate) fn response(&mut self) -> Reply {
+    pub(crate) fn response(&mut self) -> ProbeReply {
         http::read_answer(&mut self.0).unwrap().expect("an answer")
     }
 
-    pub(crate) fn ask(&mut self, target: &str) -> Reply {
+    pub(crate) fn ask(&mut self, target: &str) -> ProbeReply {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nUser-Agent: test\r\n\r\n"));
         self.response()
     }

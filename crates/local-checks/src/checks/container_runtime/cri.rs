@@ -1,8 +1,9 @@
-//! One question to a container runtime: `runtime.v1.RuntimeService/Status` of the CRI, by gRPC over its socket.
+//! Sends one request to a container runtime: `runtime.v1.RuntimeService/Status` of the CRI, by gRPC over its
+//! socket.
 //!
-//! gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The connection is driven by
-//! the call itself and not by a task of its own, so that a call that is given up leaves nothing behind; that is why there
-//! is no gRPC library here.
+//! gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call itself
+//! drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
+//! library does that.
 
 use crate::http::status_reason;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -143,7 +144,7 @@ async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError
     Ok(unframed(&message)?.status.unwrap_or_default())
 }
 
-/// The frames of a successful answer.
+/// Returns the frames of a successful answer.
 async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
     let (head, mut body) = response.await?.into_parts();
     if head.status != StatusCode::OK {
@@ -193,7 +194,7 @@ fn framed(message: &StatusRequest) -> Bytes {
     frame.freeze()
 }
 
-/// The message in a frame that is alone and not compressed, which nobody was told we could read.
+/// Returns the message in a frame that is alone and not compressed, which nobody was told we could read.
 pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
     let flag = frame.try_get_u8().map_err(|_| CallError::Malformed)?;
     let length = frame.try_get_u32().map_err(|_| CallError::Malformed)?;

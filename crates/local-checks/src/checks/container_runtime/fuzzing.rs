@@ -1,4 +1,4 @@
-//! The readers of what a container runtime says.
+//! The parsers of a container runtime's answers.
 
 use super::{cri, judge};
 use nodegate_readiness::Outcome;

@@ -1,4 +1,5 @@
-//! `container_runtime`: the container runtime of this node answers and calls itself and its network ready.
+//! `container_runtime`: the container runtime of this node answers, and reports itself and its network as
+//! ready.
 
 mod cri;
 #[cfg(feature = "fuzzing")]
@@ -108,7 +109,7 @@ impl ContainerRuntime {
         Err(last.unwrap_or_else(|| self.none()))
     }
 
-    /// The sockets that exist, or can't be looked at.
+    /// Returns the sockets that exist, or can't be looked at.
     async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, AskError>)>, NoAnswer> {
         let (host, paths) = (self.host.clone(), self.paths.clone());
         let look = move || {
@@ -188,7 +189,7 @@ impl From<AskError> for Reason {
     }
 }
 
-/// The runtime's verdict on itself.
+/// Returns the runtime's verdict on itself.
 fn judge(status: &RuntimeStatus) -> Outcome {
     let failing = REQUIRED.iter().filter_map(|required| {
         match status.conditions.iter().find(|condition| condition.r#type == *required) {

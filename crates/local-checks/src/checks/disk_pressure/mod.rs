@@ -1,9 +1,9 @@
-//! `disk_pressure`: the disks of this node have room for what runs on it.
+//! `disk_pressure`: the disks of this node have enough free space.
 
 mod room;
 mod settings;
 
-use self::room::{IMAGES, Limits, NODE, Room, Shortage};
+use self::room::{FreeSpace, IMAGES, MinimumFree, NODE, Shortage};
 use self::settings::LimitSettings;
 use crate::check::{Check, Run};
 use crate::dedicated_thread::DedicatedThread;
@@ -57,7 +57,7 @@ struct DiskPressure {
 /// A path that is looked at.
 struct Place {
     path: PathBuf,
-    limits: Limits,
+    limits: MinimumFree,
     /// Of its own, so that one that hangs keeps no other from being looked at.
     thread: DedicatedThread,
     /// Where links led to last time: a link to a filesystem that hangs can't be followed any more.
@@ -66,7 +66,7 @@ struct Place {
 
 /// What a look at one place gave.
 enum Seen<'a> {
-    Room(&'a Place, Room),
+    Room(&'a Place, FreeSpace),
     Trouble(&'a Place, String),
 }
 
@@ -126,8 +126,8 @@ impl DiskPressure {
         verdict(&table, &seen)
     }
 
-    /// The places in groups, each on a filesystem of its own. A link that was never followed yet counts with the
-    /// filesystem that it is in.
+    /// Returns the places in groups, each on a filesystem of its own. A link that was never followed yet
+    /// counts with the filesystem that it is in.
     fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&Place>> {
         let mut groups: Vec<(Option<Device>, Vec<&Place>)> = Vec::new();
         for place in &self.places {
@@ -140,8 +140,10 @@ impl DiskPressure {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// One after the other, and no more after one that did not answer: the next would hang as well.
-    async fn ask<'a>(&'a self, places: Vec<&'a Place>, deadline: Instant) -> Vec<Seen<'a>> {
+    /// Asks one after the other, and no more after one that did not answer: the next would hang as well. One that
+    /// hangs since an earlier run comes first for the same reason.
+    async fn ask<'a>(&'a self, mut places: Vec<&'a Place>, deadline: Instant) -> Vec<Seen<'a>> {
+        places.sort_by_key(|place| !place.thread.is_busy());
         let mut seen = Vec::new();
         for place in places {
             let (host, path, real) = (self.host.clone(), place.path.clone(), Arc::clone(&place.real));
@@ -170,8 +172,8 @@ impl DiskPressure {
 /// own.
 fn places(
     set: Option<Vec<PathBuf>>,
-    limits: &[(PathBuf, Limits)],
-) -> impl Iterator<Item = (PathBuf, Limits)> {
+    limits: &[(PathBuf, MinimumFree)],
+) -> impl Iterator<Item = (PathBuf, MinimumFree)> {
     let usual = || OF_NODE.iter().chain(&OF_IMAGES).map(PathBuf::from).collect();
     let mut paths: Vec<PathBuf> = set.unwrap_or_else(usual);
     paths.extend(limits.iter().map(|(path, _)| path.clone()));
@@ -190,7 +192,7 @@ fn places(
 }
 
 /// Looks at one path; nothing if it does not exist.
-fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Option<Room>> {
+fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Option<FreeSpace>> {
     let file = match host.locate(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -256,7 +258,7 @@ fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
 // === impl Place ===
 
 impl Place {
-    fn new(path: PathBuf, limits: Limits) -> Self {
+    fn new(path: PathBuf, limits: MinimumFree) -> Self {
         let real = Arc::new(Mutex::new(path.clone()));
         Self { path, limits, thread: DedicatedThread::new("disk_pressure"), real }
     }
@@ -286,7 +288,7 @@ mod tests {
             places(Some(paths), &[]).map(|(path, limits)| Place::new(path, limits)).collect();
         let share = |free| Share { free, total: 100 };
         let seen = seen.iter().zip(&places).map(|((_, bytes, inodes), place)| {
-            Seen::Room(place, Room { bytes: share(*bytes), inodes: share(*inodes) })
+            Seen::Room(place, FreeSpace { bytes: share(*bytes), inodes: share(*inodes) })
         });
         match verdict(&MountTable::of(TABLE), &seen.collect::<Vec<_>>()) {
             Outcome::Fail(reason) => Some(reason.to_string()),
@@ -356,19 +358,24 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
         let directory = tempfile::tempdir().unwrap();
-        let check = check(directory.path(), &[(PATHS, "/:/b")]);
-        let (release, stuck) = std::sync::mpsc::channel::<()>();
-        let (enter, mut entered) = tokio::sync::mpsc::channel(1);
-        let call = check.places[0].thread.run(move || {
-            enter.blocking_send(()).unwrap();
-            stuck.recv()
-        });
-        tokio::select! {
-            _ = call => panic!("it can't come back yet"),
-            began = entered.recv() => began.unwrap(),
+        for (number, path) in ["/", "/b"].into_iter().enumerate() {
+            // No disk has so much room: who asks finds a shortage.
+            let check = check(directory.path(), &[(PATHS, "/:/b"), (LIMITS, "/=100%/0%")]);
+            let (release, stuck) = std::sync::mpsc::channel::<()>();
+            let (enter, mut entered) = tokio::sync::mpsc::channel(1);
+            let call = check.places[number].thread.run(move || {
+                enter.blocking_send(()).unwrap();
+                stuck.recv()
+            });
+            tokio::select! {
+                _ = call => panic!("it can't come back yet"),
+                began = entered.recv() => began.unwrap(),
+            }
+            let Outcome::Fail(reason) = check.run(AddressFamilies::default()).await else {
+                panic!("it hangs")
+            };
+            assert_eq!(reason, Reason::new("NotMeasured").detail(format_args!("{path}: Hung for 0s")));
+            drop(release);
         }
-        let Outcome::Fail(reason) = check.run(AddressFamilies::default()).await else { panic!("it hangs") };
-        assert_eq!(reason, Reason::new("NotMeasured").detail("/: Hung for 0s"));
-        drop(release);
     }
 }

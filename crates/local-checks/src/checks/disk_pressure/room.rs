@@ -1,4 +1,4 @@
-//! How much room a filesystem has, and how much it needs.
+//! The free space of a filesystem, and the required minimum.
 
 use rustix::fs::StatVfs;
 use std::fmt;
@@ -10,17 +10,17 @@ pub(super) struct Percent(pub(super) u8);
 
 /// What must be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct MinimumFree {
     pub(super) bytes: Percent,
     pub(super) inodes: Percent,
 }
 
 /// The kubelet's hard eviction thresholds as they are by default, `nodefs.available` and `nodefs.inodesFree`, from
 /// `pkg/kubelet/eviction/defaults_linux.go`.
-pub(super) const NODE: Limits = Limits { bytes: Percent(10), inodes: Percent(5) };
+pub(super) const NODE: MinimumFree = MinimumFree { bytes: Percent(10), inodes: Percent(5) };
 
 /// From the same place, `imagefs.available` and `imagefs.inodesFree`.
-pub(super) const IMAGES: Limits = Limits { bytes: Percent(15), inodes: Percent(5) };
+pub(super) const IMAGES: MinimumFree = MinimumFree { bytes: Percent(15), inodes: Percent(5) };
 
 /// What a filesystem has, in whatever it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Share {
 
 /// What a filesystem has of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     pub(super) bytes: Share,
     pub(super) inodes: Share,
 }
@@ -56,16 +56,16 @@ pub(super) struct Shortage {
 
 // === impl Room ===
 
-impl Room {
+impl FreeSpace {
     /// Everything that there is too little of.
-    pub(super) fn shortages(self, limits: Limits) -> impl Iterator<Item = Shortage> {
+    pub(super) fn shortages(self, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
         let bytes = self.bytes.shortage(Kind::Bytes, limits.bytes);
         let inodes = self.inodes.shortage(Kind::Inodes, limits.inodes);
         bytes.into_iter().chain(inodes)
     }
 }
 
-impl From<StatVfs> for Room {
+impl From<StatVfs> for FreeSpace {
     fn from(stat: StatVfs) -> Self {
         Self {
             // What others than root may still use, as the kubelet counts; ext4 keeps 5 % for root.
@@ -116,7 +116,7 @@ mod tests {
 
     fn reasons(bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
         let share = |(free, total)| Share { free, total };
-        let room = Room { bytes: share(bytes), inodes: share(inodes) };
+        let room = FreeSpace { bytes: share(bytes), inodes: share(inodes) };
         room.shortages(NODE).map(|shortage| shortage.to_string()).collect()
     }
 

@@ -1,13 +1,13 @@
-//! What the operator wants to be free, path by path.
+//! The operator's minimum of free space for each path.
 
-use super::room::{Limits, NODE};
+use super::room::{MinimumFree, NODE};
 use crate::paths::Paths;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// `/var/lib/kubelet=5%/2%:/data=20%`: bytes, and inodes if not as usual.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LimitSettings(pub(super) Vec<(PathBuf, Limits)>);
+pub(super) struct LimitSettings(pub(super) Vec<(PathBuf, MinimumFree)>);
 
 const TAKES: &str = "takes <path>=<bytes>%[/<inodes>%], separated by \":\", at most 64, each path once, e.g. \
                      /var/lib/kubelet=5%/2%:/data=20%; 0% is never too little";
@@ -24,7 +24,7 @@ impl FromStr for LimitSettings {
     }
 }
 
-fn one(text: &str) -> Option<(PathBuf, Limits)> {
+fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
     // The last one: a path may hold others.
     let (path, limits) = text.rsplit_once('=')?;
     let (bytes, inodes) = match limits.split_once('/') {
@@ -32,7 +32,7 @@ fn one(text: &str) -> Option<(PathBuf, Limits)> {
         None => (limits, NODE.inodes),
     };
     let path = PathBuf::from(path);
-    path.is_absolute().then_some((path, Limits { bytes: bytes.parse().ok()?, inodes }))
+    path.is_absolute().then_some((path, MinimumFree { bytes: bytes.parse().ok()?, inodes }))
 }
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn inodes_are_as_usual_unless_they_are_set() {
         let LimitSettings(set) = "/var/lib/kubelet=5%/2%:/a=b=20%:/=0%/0%".parse().unwrap();
-        let limits = |bytes, inodes| Limits { bytes: Percent(bytes), inodes: Percent(inodes) };
+        let limits = |bytes, inodes| MinimumFree { bytes: Percent(bytes), inodes: Percent(inodes) };
         let expected = [("/var/lib/kubelet", limits(5, 2)), ("/a=b", limits(20, 5)), ("/", limits(0, 0))];
         assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));
     }

@@ -1,9 +1,9 @@
-//! Kernels whose ext4 stops taking writes and shows nothing of it.
+//! Kernels that do not show when ext4 stops accepting writes.
 //!
-//! Linux 6.12 ("ext4: don't set `SB_RDONLY` after filesystem errors", d3476f3dad4a) took the `ro` away that an error with
-//! `errors=remount-ro` had set until then, and 6.15 brought `emergency_ro`. In between the mount table says `rw`. What
-//! is left are the counters that ext4 keeps in the filesystem. They survive until the next fsck, and so count only
-//! from the last boot on.
+//! Linux 6.12 ("ext4: don't set `SB_RDONLY` after filesystem errors", d3476f3dad4a) removed the `ro` that an
+//! error with `errors=remount-ro` had set until then, and 6.15 introduced `emergency_ro`. In between, the
+//! mount table says `rw`. Only the counters that ext4 keeps in the filesystem show the error. They survive
+//! until the next fsck, so they count only from the last boot on.
 
 use crate::host_root::HostRoot;
 use crate::mounts::Mount;
@@ -17,7 +17,7 @@ const SILENT: Range<(u32, u32)> = (6, 12)..(6, 15);
 /// Each of these files has a line or two; `/proc/stat` has one for each CPU, and one with a number for each interrupt.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Whether a filesystem has stopped at an error on a kernel that does not show it.
+/// Returns true if a filesystem has stopped at an error on a kernel that does not show it.
 pub(super) fn has_stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> bool {
     mount.kind == b"ext4" && stopped_silently(host, mount).unwrap_or(false)
 }
@@ -64,7 +64,7 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::symlink;
 
-    /// A host with one ext4 filesystem as these kernels show it.
+    /// Tests a host with one ext4 filesystem, as these kernels show it.
     fn stopped(release: &str, errors: &str, last_error: &str, options: &str) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();

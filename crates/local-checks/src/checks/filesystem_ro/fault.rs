@@ -1,4 +1,4 @@
-//! How a filesystem that takes no writes any more looks in the mount table.
+//! Recognises, in the mount table, a filesystem that no longer accepts writes.
 //!
 //! Seen on Linux 6.18 in `/proc/<pid>/mountinfo` (own options of the mount / options of the filesystem):
 //!
@@ -12,16 +12,16 @@
 //! | bind mount made read-only | `ro` / `rw` |
 //! | squashfs | `rw` / `ro` |
 //!
-//! Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the kernel sets
-//! the filesystem's flag, and only whoever mounts sets the mount's. From 6.12 to 6.14 ext4 shows nothing (see
-//! [`super::ext4`]).
+//! Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the
+//! kernel sets the filesystem's flag, and only a mount sets the mount's. From 6.12 to 6.14 ext4 shows nothing
+//! (see [`super::ext4`]).
 
 use crate::mounts::{Mount, MountTable};
 use nodegate_readiness::Reason;
 
 /// What is wrong with a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FilesystemFault {
     /// It stopped at an error that it found in itself.
     Error,
     /// It was shut down, by the kernel or by somebody with the right to.
@@ -36,11 +36,11 @@ pub(super) enum Fault {
 
 /// A fault and where it is.
 pub(super) struct Finding<'a> {
-    pub(super) fault: Fault,
+    pub(super) fault: FilesystemFault,
     pub(super) mount: Mount<'a>,
 }
 
-impl Fault {
+impl FilesystemFault {
     /// What the mount table tells.
     pub(super) fn shown_by(mount: &Mount<'_>, table: &MountTable, was_writable: bool) -> Option<Self> {
         if mount.is_read_only_by_nature() {
@@ -67,11 +67,11 @@ impl Fault {
 impl Finding<'_> {
     pub(super) fn reason(&self) -> Reason {
         let (what, hint) = match self.fault {
-            Fault::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
-            Fault::ShutDown => ("FilesystemShutDown", "see dmesg"),
-            Fault::TurnedReadOnly => ("TurnedReadOnly", "by the kernel; see dmesg"),
-            Fault::RemountedReadOnly => ("RemountedReadOnly", "was writable before"),
-            Fault::Io => ("InputOutputError", "shut down or its disk is gone; see dmesg"),
+            FilesystemFault::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
+            FilesystemFault::ShutDown => ("FilesystemShutDown", "see dmesg"),
+            FilesystemFault::TurnedReadOnly => ("TurnedReadOnly", "by the kernel; see dmesg"),
+            FilesystemFault::RemountedReadOnly => ("RemountedReadOnly", "was writable before"),
+            FilesystemFault::Io => ("InputOutputError", "shut down or its disk is gone; see dmesg"),
         };
         let (point, source) = (self.mount.point.display(), self.mount.source.display());
         let kind = String::from_utf8_lossy(self.mount.kind);
@@ -83,12 +83,12 @@ impl Finding<'_> {
 mod tests {
     use super::*;
 
-    fn faults(table: &str, was_writable: bool) -> Vec<Option<Fault>> {
+    fn faults(table: &str, was_writable: bool) -> Vec<Option<FilesystemFault>> {
         let table = MountTable::of(table);
-        table.mounts().map(|mount| Fault::shown_by(&mount, &table, was_writable)).collect()
+        table.mounts().map(|mount| FilesystemFault::shown_by(&mount, &table, was_writable)).collect()
     }
 
-    fn fault(line: &str, was_writable: bool) -> Option<Fault> {
+    fn fault(line: &str, was_writable: bool) -> Option<FilesystemFault> {
         faults(line, was_writable)[0]
     }
 
@@ -98,14 +98,17 @@ mod tests {
             ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro", None),
             (
                 "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro",
-                Some(Fault::Error),
+                Some(FilesystemFault::Error),
             ),
-            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,shutdown", Some(Fault::ShutDown)),
+            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,shutdown", Some(FilesystemFault::ShutDown)),
             (
                 "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 ro,errors=remount-ro",
-                Some(Fault::TurnedReadOnly),
+                Some(FilesystemFault::TurnedReadOnly),
             ),
-            ("44 27 0:39 / /b rw - btrfs /dev/loop0 ro,space_cache=v2,subvol=/", Some(Fault::TurnedReadOnly)),
+            (
+                "44 27 0:39 / /b rw - btrfs /dev/loop0 ro,space_cache=v2,subvol=/",
+                Some(FilesystemFault::TurnedReadOnly),
+            ),
             ("46 27 7:0 / /b ro,relatime - ext4 /dev/loop0 rw", None),
             ("45 27 7:2 / /s rw,relatime - squashfs /dev/loop2 ro,errors=continue", None),
         ];
@@ -120,7 +123,7 @@ mod tests {
     fn read_only_as_it_was_mounted_is_by_design_and_read_only_since_is_not() {
         let line = "43 27 7:0 / /e ro,relatime - xfs /dev/loop0 ro,inode64";
         assert_eq!(fault(line, false), None);
-        assert_eq!(fault(line, true), Some(Fault::RemountedReadOnly));
+        assert_eq!(fault(line, true), Some(FilesystemFault::RemountedReadOnly));
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
         let bind = "46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n";
         assert_eq!(
             faults(&format!("{bind}43 27 7:0 / /e rw - ext4 /dev/loop0 ro"), false)[0],
-            Some(Fault::TurnedReadOnly)
+            Some(FilesystemFault::TurnedReadOnly)
         );
         assert_eq!(faults(&format!("{bind}43 27 7:0 / /e ro - ext4 /dev/loop0 ro"), false)[0], None);
         assert_eq!(faults(&format!("{bind}43 27 7:1 / /e rw - ext4 /dev/loop1 rw"), false)[0], None);

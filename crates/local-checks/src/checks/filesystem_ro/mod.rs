@@ -1,9 +1,9 @@
-//! `filesystem_ro`: no disk of this node has been turned read-only under what runs on it.
+//! `filesystem_ro`: no disk of this node has become read-only while in use.
 
 mod ext4;
 mod fault;
 
-use self::fault::{Fault, Finding};
+use self::fault::{FilesystemFault, Finding};
 use crate::check::{Check, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
@@ -99,7 +99,7 @@ impl Watch {
         Reason::join(self.findings(&table, &mounts).iter().map(Finding::reason), "; ").into()
     }
 
-    /// The filesystems with blocks below them that the watched paths are on, each once.
+    /// Returns the filesystems with blocks below them that the watched paths are on, each once.
     fn watched<'a>(&self, table: &'a MountTable) -> Vec<Mount<'a>> {
         let mut mounts: Vec<Mount<'a>> = Vec::new();
         for path in &self.paths {
@@ -120,9 +120,9 @@ impl Watch {
         for mount in mounts {
             let writes = !mount.is_filesystem_read_only();
             let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
-            let fault = Fault::shown_by(mount, table, was_writable)
+            let fault = FilesystemFault::shown_by(mount, table, was_writable)
                 .or_else(|| self.io_fault(&mount.point))
-                .or_else(|| ext4::has_stopped_silently(&self.host, mount).then_some(Fault::Error));
+                .or_else(|| ext4::has_stopped_silently(&self.host, mount).then_some(FilesystemFault::Error));
             findings.extend(fault.map(|fault| Finding { fault, mount: mount.clone() }));
         }
         findings
@@ -130,9 +130,9 @@ impl Watch {
 
     /// XFS tells nobody that it has shut down, but answers every question with an I/O error. The same goes for a
     /// filesystem whose disk is gone, as far as it has to read from it.
-    fn io_fault(&self, point: &Path) -> Option<Fault> {
+    fn io_fault(&self, point: &Path) -> Option<FilesystemFault> {
         let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
         let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
-        looked.is_err_and(|error| broken(&error)).then_some(Fault::Io)
+        looked.is_err_and(|error| broken(&error)).then_some(FilesystemFault::Io)
     }
 }

@@ -1,13 +1,13 @@
-//! What kube-proxy's `/healthz` says, in every release so far.
+//! kube-proxy's `/healthz`, in the formats of all releases so far.
 //!
-//! All from pkg/proxy/healthcheck. Up to 1.27 there were `lastUpdated` and `currentTime` alone; then came
-//! `nodeEligible`, and with it a 503 that means "healthy, but the node is being deleted"; newer ones add `healthy` and a
-//! `status` for each IP family, and write times in RFC 3339. Every answer with 200 has a `lastUpdated` of right now since
-//! kube-proxy tells "nothing to do" from "stuck" by itself; before that it was the last run of its loop. The times in
-//! `status` are those of the last change, which on a quiet cluster may be hours ago, so they say nothing; that there is no
-//! `status` says that no rule has been written yet.
+//! All from pkg/proxy/healthcheck. Up to 1.27 there were only `lastUpdated` and `currentTime`. Then came
+//! `nodeEligible`, with a 503 that means "healthy, but the node is being deleted". Newer releases add
+//! `healthy` and a `status` for each IP family, and write times in RFC 3339. Since kube-proxy distinguishes
+//! "nothing to do" from "stuck", every 200 has the present time as `lastUpdated`; before, it was the last run
+//! of its loop. The times in `status` are those of the last change, hours ago on a quiet cluster, so they
+//! prove nothing. Without a `status`, kube-proxy has not written any rule yet.
 
-use super::stamp::Stamp;
+use super::stamp::KubeProxyStamp;
 use crate::http::status_reason;
 use http::StatusCode;
 use nodegate_readiness::{Outcome, Reason};
@@ -57,7 +57,7 @@ struct Family {
     healthy: Option<bool>,
 }
 
-/// The outcome of one answer.
+/// Returns the outcome of one answer.
 pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome {
     let http = || Outcome::Fail(status_reason(status));
     if !matches!(status, StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE) {
@@ -111,8 +111,8 @@ impl Answer {
     /// How long before the answer `updated` was, by kube-proxy's own clock; `None` if it never was, or can't be read: the
     /// format has changed once, and kube-proxy's own verdict counts for more.
     fn age(&self, updated: Option<&str>) -> Option<Duration> {
-        let updated: Stamp = updated?.parse().ok()?;
-        let now: Stamp = self.current_time.as_deref()?.parse().ok()?;
+        let updated: KubeProxyStamp = updated?.parse().ok()?;
+        let now: KubeProxyStamp = self.current_time.as_deref()?.parse().ok()?;
         updated.until(&now)
     }
 }

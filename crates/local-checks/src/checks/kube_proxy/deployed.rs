@@ -1,4 +1,4 @@
-//! Whether kube-proxy is expected at all, where nothing listens on its port.
+//! Decides whether kube-proxy is expected if nothing listens on its port.
 
 use std::str::FromStr;
 use std::time::Duration;

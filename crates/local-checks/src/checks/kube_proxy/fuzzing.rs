@@ -1,4 +1,4 @@
-//! The reader of what kube-proxy says.
+//! The parser of kube-proxy's answers.
 
 use super::answer::{MaxAge, judge};
 use crate::http::{HttpGet, MAX_BODY};

@@ -86,9 +86,9 @@ impl KubeProxy {
         if !self.said_not_deployed.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 check = "kube_proxy",
-                "nothing has listened on kube-proxy's health port since the agent's start: taken as not deployed, so the \
-                 check passes; if this cluster has kube-proxy, say so with --check kube_proxy:deployed=yes, and where \
-                 with url=…"
+                "nothing has listened on kube-proxy's health port since the agent started; the check \
+                 passes, as if kube-proxy were not deployed. If this cluster has kube-proxy, set \
+                 --check-settings kube_proxy:deployed=yes, and its address with url=…"
             );
         }
     }

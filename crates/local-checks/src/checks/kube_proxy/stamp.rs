@@ -1,4 +1,4 @@
-//! A time as kube-proxy writes it.
+//! A time in kube-proxy's format.
 
 use jiff::{SignedDuration, Timestamp};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Newer releases write RFC 3339, older ones what Go's `Time.String` gives: `2019-06-12 16:31:42.9 +0200 CEST m=+99.5`,
 /// where `m` is the monotonic clock, which does not jump when somebody sets the other one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stamp {
+pub(super) struct KubeProxyStamp {
     wall: Timestamp,
     monotonic: Option<f64>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Stamp {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoStamp;
 
-impl FromStr for Stamp {
+impl FromStr for KubeProxyStamp {
     type Err = NoStamp;
 
     fn from_str(text: &str) -> Result<Self, NoStamp> {
@@ -35,8 +35,9 @@ impl FromStr for Stamp {
     }
 }
 
-impl Stamp {
-    /// The time from here to `later`, zero if that is earlier; `None` if this is Go's zero time, which means never.
+impl KubeProxyStamp {
+    /// Returns the time from here to `later`, zero if that is earlier; `None` if this is Go's zero time,
+    /// which means never.
     pub(super) fn until(&self, later: &Self) -> Option<Duration> {
         if self.wall == zero() {
             return None;
@@ -50,7 +51,7 @@ impl Stamp {
     }
 }
 
-/// The year 1, in UTC.
+/// Returns the year 1, in UTC.
 fn zero() -> Timestamp {
     Timestamp::from_second(-62_135_596_800).unwrap_or(Timestamp::MIN)
 }
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stamp(text: &str) -> Stamp {
+    fn stamp(text: &str) -> KubeProxyStamp {
         text.parse().unwrap_or_else(|_| panic!("{text:?}"))
     }
 
@@ -89,7 +90,7 @@ mod tests {
         for text in
             ["", "now", "2019-06-12", "2019-06-12 14:31:42", "2019-13-12 14:31:42 +0000 UTC", "1560350000"]
         {
-            assert_eq!(text.parse::<Stamp>(), Err(NoStamp), "{text:?}");
+            assert_eq!(text.parse::<KubeProxyStamp>(), Err(NoStamp), "{text:?}");
         }
     }
 
@@ -99,7 +100,7 @@ mod tests {
             a in "([0-9]{1,5}-[0-9]{2}-[0-9]{2} [0-9:.]{0,20} [+-][0-9]{4} UTC( m=[-+.0-9a-z]{0,30})?|.{0,60})",
             b in "[0-9]{4}-[01][0-9]-[0-2][0-9] [01][0-9]:00:00 [+]0000 UTC m=[-+.0-9einfa]{0,30}",
         ) {
-            if let (Ok(a), Ok(b)) = (a.parse::<Stamp>(), b.parse::<Stamp>()) {
+            if let (Ok(a), Ok(b)) = (a.parse::<KubeProxyStamp>(), b.parse::<KubeProxyStamp>()) {
                 a.until(&b);
                 b.until(&a);
             }

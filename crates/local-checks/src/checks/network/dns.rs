@@ -1,4 +1,4 @@
-//! Asking one nameserver one question.
+//! Sends one query to one nameserver.
 
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
@@ -18,7 +18,7 @@ const MAX_DATAGRAM: usize = 4096;
 
 /// What nameservers are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct DnsQuery {
     name: Name,
     kind: RecordType,
 }
@@ -38,15 +38,15 @@ pub(super) enum DnsError {
     Tcp(Box<DnsError>),
 }
 
-impl Default for Question {
-    /// The nameservers of the root: every resolver knows them and keeps them for days, so that this asks for the resolver
-    /// itself and not for the way to somebody else's.
+impl Default for DnsQuery {
+    /// Returns the nameservers of the root: every resolver knows them and keeps them for days, so that this
+    /// asks for the resolver itself and not for the way to somebody else's.
     fn default() -> Self {
         Self { name: Name::root(), kind: RecordType::NS }
     }
 }
 
-impl FromStr for Question {
+impl FromStr for DnsQuery {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -58,7 +58,7 @@ impl FromStr for Question {
 }
 
 /// Asks, over UDP and, if the answer was cut, over TCP. That a name does not exist, or has no address, is an answer.
-pub(super) async fn ask(server: SocketAddr, question: &Question, until: Instant) -> Result<(), DnsError> {
+pub(super) async fn ask(server: SocketAddr, question: &DnsQuery, until: Instant) -> Result<(), DnsError> {
     let query = Message::from(question);
     let bytes = query.to_vec().map_err(|_| DnsError::Malformed)?;
     let answer = timeout_at(until, over_udp(server, &query, &bytes)).await;
@@ -117,8 +117,8 @@ pub(super) fn judge(message: Message) -> Result<Message, DnsError> {
     }
 }
 
-impl From<&Question> for Message {
-    fn from(question: &Question) -> Self {
+impl From<&DnsQuery> for Message {
+    fn from(question: &DnsQuery) -> Self {
         let mut message = Self::new(fastrand::u16(..), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
         message.add_query(Query::query(question.name.clone(), question.kind));
@@ -158,7 +158,7 @@ mod tests {
     /// What a nameserver says to a query.
     type Reply = Arc<dyn Fn(&Message) -> Vec<Vec<u8>> + Send + Sync>;
 
-    /// A nameserver for UDP and TCP that says these things.
+    /// Returns a nameserver for UDP and TCP that says these things.
     async fn nameserver(udp: Reply, tcp: Reply) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     async fn asked(udp: Reply, tcp: Reply, patience: Duration) -> Result<(), DnsError> {
-        ask(nameserver(udp, tcp).await, &Question::default(), Instant::now() + patience).await
+        ask(nameserver(udp, tcp).await, &DnsQuery::default(), Instant::now() + patience).await
     }
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -237,10 +237,10 @@ mod tests {
             vec![reply(query, |_| ())]
         });
         assert_eq!(asked(udp, silence(), PATIENCE).await, Ok(()));
-        let question: Question = "kubernetes.io".parse().unwrap();
+        let question: DnsQuery = "kubernetes.io".parse().unwrap();
         assert_eq!((question.name.to_ascii().as_str(), question.kind), ("kubernetes.io.", RecordType::A));
-        assert_eq!(".".parse(), Ok(Question::default()));
-        assert!("a..b".parse::<Question>().is_err() && "a".repeat(64).parse::<Question>().is_err());
+        assert_eq!(".".parse(), Ok(DnsQuery::default()));
+        assert!("a..b".parse::<DnsQuery>().is_err() && "a".repeat(64).parse::<DnsQuery>().is_err());
     }
 
     #[tokio::test]
@@ -294,9 +294,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_datagram_is_read(bytes in prop::collection::vec(any::<u8>(), 0..600), name in ".{0,80}") {
-            let query = Message::from(&Question::default());
+            let query = Message::from(&DnsQuery::default());
             let _ = Message::from_vec(&bytes).map(|message| answers(&message, &query));
-            let _ = name.parse::<Question>();
+            let _ = name.parse::<DnsQuery>();
         }
     }
 }

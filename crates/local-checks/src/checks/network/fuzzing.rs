@@ -1,4 +1,4 @@
-//! The readers of what host and network say.
+//! The parsers of data from the host and the network.
 
 use super::{dns, resolv_conf, routes};
 use crate::netlink;
@@ -6,14 +6,14 @@ use hickory_proto::op::Message;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// The nameservers of a `resolv.conf`, as shown, and where they are asked if no interface is known.
+/// Returns the nameservers of a `resolv.conf`, as shown, and where they are asked if no interface is known.
 pub fn nameservers(file: &[u8]) -> Vec<(String, io::Result<SocketAddr>)> {
     let found = resolv_conf::parse(file);
     let address = |server: &resolv_conf::Nameserver| server.address(|_| Err(io::ErrorKind::NotFound.into()));
     found.iter().map(|server| (server.to_string(), address(server))).collect()
 }
 
-/// The best default routes of a table of IPv4 or IPv6: next hop, interface, metric.
+/// Returns the best default routes of a table of IPv4 or IPv6: next hop, interface, metric.
 pub fn default_routes(table: &[u8], v6: bool) -> Vec<(Option<IpAddr>, String, u32)> {
     let found = if v6 { routes::ipv6(table) } else { routes::ipv4(table) };
     // Reading from memory does not fail.
@@ -21,7 +21,7 @@ pub fn default_routes(table: &[u8], v6: bool) -> Vec<(Option<IpAddr>, String, u3
     found.into_iter().map(|route| (route.next_hop, route.interface, route.metric)).collect()
 }
 
-/// The bodies in a datagram of rtnetlink with the address in each, and whether the dump ends with it.
+/// Returns the bodies in a datagram of rtnetlink with the address in each, and whether the dump ends with it.
 pub fn netlink(datagram: &[u8]) -> (Vec<(usize, Option<Vec<u8>>)>, io::Result<bool>) {
     let mut bodies = Vec::new();
     let complete = netlink::each(datagram, &mut |body| {
@@ -33,7 +33,7 @@ pub fn netlink(datagram: &[u8]) -> (Vec<(usize, Option<Vec<u8>>)>, io::Result<bo
 
 /// What a nameserver's bytes mean: nothing that concerns us, an answer, or why not.
 pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
-    let mut query = Message::from(&dns::Question::default());
+    let mut query = Message::from(&dns::DnsQuery::default());
     let message = Message::from_vec(bytes).ok()?;
     // The number of a question is made up anew each time.
     query.metadata.id = message.metadata.id;

@@ -1,10 +1,10 @@
-//! Whether the next hop of a default route is there: by its link, and by its link-layer address.
+//! Tests whether the next hop of a default route is there, by its link and its link-layer address.
 //!
-//! No packet leaves the node without that address, so every router has one, also those that answer nothing else. A
-//! datagram makes the kernel ask for it (ARP, NDP), and its neighbour table tells whether an answer came. Neither needs a
-//! privilege.
+//! No packet leaves the node without that address, so every router has one, even if it answers nothing else.
+//! A datagram makes the kernel ask for it (ARP, NDP), and its neighbour table shows whether an answer came.
+//! Neither needs a privilege.
 //!
-//! All of it blocks: the kernel looks at links under a lock (RTNL) that a driver in trouble may hold without end.
+//! All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
 use super::routes::DefaultRoute;
 use crate::netlink::Netlink;

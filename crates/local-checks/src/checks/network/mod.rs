@@ -14,7 +14,7 @@ use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use crate::options::OptionKey;
-use dns::Question;
+use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-const NAME: OptionKey = OptionKey::new::<Question>("name");
+const NAME: OptionKey = OptionKey::new::<DnsQuery>("name");
 const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
 const GATEWAYS: OptionKey = OptionKey::new::<Gateways>("gateways");
 const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
@@ -49,7 +49,7 @@ pub(crate) const DEFINITION: Definition = Definition {
 
 struct Network {
     host: HostRoot,
-    question: Question,
+    question: DnsQuery,
     nameservers: Nameservers,
     gateways: Gateways,
     counted: Families,
@@ -168,7 +168,7 @@ impl Network {
             tracing::warn!(
                 check = "network",
                 reasons,
-                "a nameserver does not answer; the check passes by another one"
+                "a nameserver does not answer; the check passes because another one does"
             );
         }
         *said = silent;

@@ -63,7 +63,7 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
 }
 
 impl Nameserver {
-    /// Whether a node with addresses of these families has a way to it.
+    /// Returns true if a node with addresses of these families has a way to it.
     pub(super) fn is_within_reach(&self, of: AddressFamilies) -> bool {
         of.is_empty() || of.contains(self.ip) || self.ip.is_loopback()
     }

@@ -1,8 +1,9 @@
 //! The default routes, as the kernel lists them in `/proc/net/route` and `/proc/net/ipv6_route`.
 //!
-//! With the host's network these are the node's own, whoever asks: `/proc/net` needs no mount and no privilege. The IPv4
-//! file shows the main table; the IPv6 file shows all tables. Both are read line by line and as far as [`MAX_LINES`]: a
-//! router with a full table has a million of them, and IPv4's default comes first.
+//! In the host's network namespace these are the node's own routes: `/proc/net` needs no mount and no
+//! privilege. The IPv4 file shows the main table; the IPv6 file shows all tables. The module reads both line
+//! by line, up to [`MAX_LINES`]: a router with a full table has a million routes, and IPv4's default comes
+//! first.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -36,12 +37,12 @@ impl fmt::Display for DefaultRoute {
     }
 }
 
-/// The default routes of IPv4 that have the lowest metric, which are those in use.
+/// Returns the default routes of IPv4 that have the lowest metric, which are those in use.
 pub(super) fn ipv4(table: impl Read) -> io::Result<Vec<DefaultRoute>> {
     best(table, ipv4_line)
 }
 
-/// The default routes of IPv6 that have the lowest metric.
+/// Returns the default routes of IPv6 that have the lowest metric.
 pub(super) fn ipv6(table: impl Read) -> io::Result<Vec<DefaultRoute>> {
     best(table, ipv6_line)
 }

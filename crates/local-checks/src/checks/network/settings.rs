@@ -1,4 +1,4 @@
-//! What can be set on the check.
+//! The settings of the check.
 
 use nodegate_readiness::AddressFamilies;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 //! `PROPTEST_CASES=20000` tries more.
 
 use super::story::{STALE_AFTER, elsewhere, here, node};
-use crate::freshness::{Action, Freshness, Input, Refusal};
+use crate::freshness::{Action, FreshnessMonitor, Input, Refusal};
 use crate::stream::Stream;
 use nodegate_readiness::Moment;
 use proptest::prelude::*;
@@ -34,15 +34,14 @@ impl Happens {
         let ago = Duration::from_millis(ago);
         let connection = if self.here { here() } else { elsewhere() };
         let state = node(self.version);
-        let of_node = (stream == Stream::Node).then(|| state.clone());
         let wall = SystemTime::UNIX_EPOCH + now.since(Moment::default());
         match self.what {
             0 => Input::Began(stream),
-            1 => Input::ListAnswered(stream, connection),
-            2 => Input::Listed { stream, asked_at: now.before(ago).unwrap(), node: of_node },
+            1 => Input::Listed { asked_at: now.before(ago).unwrap(), node: state },
+            2 => Input::ServiceListed { index: usize::from(self.here), asked_at: now.before(ago).unwrap() },
             3 => Input::Accepted(stream, connection),
             4 => Input::Bytes(stream),
-            5 => Input::Changed { stream, node: of_node },
+            5 => Input::Changed(state),
             6 => Input::Renewed { at: self.here.then_some(wall - ago), every: None, wall },
             7 => Input::Closed(stream),
             8 => Input::Answered { question, node: state, connection },
@@ -85,7 +84,7 @@ impl Witnesses {
 proptest! {
     #[test]
     fn nothing_is_proved_that_nobody_said(seed: u64, story in proptest::collection::vec(happens(), 0..200)) {
-        let mut machine = Freshness::new(STALE_AFTER, 2, fastrand::Rng::with_seed(seed), Arc::default());
+        let mut machine = FreshnessMonitor::new(STALE_AFTER, 2, fastrand::Rng::with_seed(seed), Arc::default());
         let mut now = Moment::from_start(Duration::from_secs(100));
         let (mut witnesses, mut watched) = (Witnesses::default(), false);
         for happens in story {
@@ -119,7 +118,7 @@ fn check(
 ) -> Result<(), TestCaseError> {
     for action in actions {
         match action {
-            Action::ProveNode(at) | Action::Prove(at) | Action::ProveService(_, at) => {
+            Action::ProveNode(at) | Action::Prove(at) => {
                 prop_assert!(at <= now, "proof from the future");
                 prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: nobody said that");
             }

@@ -1,7 +1,7 @@
 //! The rules, one by one.
 
 use super::story::{SERVICE, STALE_AFTER, Story, elsewhere, here, node};
-use crate::freshness::{Action, Input, NodeState, Refusal, Transition, Why};
+use crate::freshness::{Action, Input, NodeVersion, Refusal, Transition, Why};
 use crate::stream::Stream;
 use nodegate_readiness::Moment;
 use std::time::Duration;
@@ -10,16 +10,15 @@ use std::time::Duration;
 fn no_stream_says_anything_that_revives_a_stale_cache() {
     let mut story = Story::watching();
     story.seconds(16).said.clear();
-    let (proved, service_proved) = (story.proved, story.service_proved);
+    let proved = story.proved;
     for stream in [Stream::Node, Stream::Lease, SERVICE] {
         story.step(Input::Bytes(stream));
     }
-    story.event(2).renewal(Duration::ZERO).step(Input::Changed { stream: SERVICE, node: None });
-    assert_eq!((story.proved, story.service_proved), (proved, service_proved));
+    story.event(2).renewal(Duration::ZERO);
+    assert_eq!(story.proved, proved);
     for taken in [
         Transition::NodeEventWhileStale,
         Transition::LeaseWhileStale,
-        Transition::ServiceEventWhileStale,
         Transition::Thawed,
         Transition::WentStale,
     ] {
@@ -28,7 +27,7 @@ fn no_stream_says_anything_that_revives_a_stale_cache() {
     let (question, _) = story.asks();
     let asked_at = story.now;
     story.passes(Duration::from_millis(500)).answers(question, node(2), here());
-    assert_eq!((story.proved, story.service_proved), (Some(asked_at), Some(asked_at)));
+    assert_eq!(story.proved, Some(asked_at));
 }
 
 #[test]
@@ -54,15 +53,52 @@ fn an_event_of_the_node_is_news_and_no_proof() {
     assert_eq!(story.age(), Duration::ZERO, "it is what etcd holds");
 }
 
+/// What proves the Node says nothing of a watch on another server.
 #[test]
-fn a_list_vouches_for_the_watch_that_follows_it_at_once_on_its_connection() {
-    for (connection, later, vouched) in [(here(), 0, true), (elsewhere(), 0, false), (here(), 3, false)] {
+fn watches_on_other_connections_than_the_nodes_are_moved_there() {
+    for by_a_renewal in [true, false] {
         let mut story = Story::watching();
-        story.lists(SERVICE, 1);
-        story.seconds(later).step(Input::Accepted(SERVICE, connection)).seconds(1);
-        story.step(Input::Changed { stream: SERVICE, node: None });
-        assert_eq!(story.service_proved == Some(story.now), vouched, "{connection:?} {later} s later");
+        let began = story.now;
+        story.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).said.clear();
+        if by_a_renewal {
+            story.renewal(Duration::ZERO);
+        } else {
+            let (question, _) = story.asks();
+            story.answers(question, node(1), here());
+        }
+        assert_eq!(story.replaced(Why::Moved), [SERVICE], "by a renewal: {by_a_renewal}");
+        let lost = story.said.iter().position(|said| *said == Action::LoseService(0, began));
+        let proves = |said: &Action| matches!(said, Action::Prove(_) | Action::ProveNode(_));
+        let proved = story.said.iter().rposition(proves);
+        assert!(
+            lost.is_some() && lost < proved,
+            "first it is no longer as fresh as the Node: {:?}",
+            story.said
+        );
     }
+}
+
+/// A list of the Node is no proof of what a Service's watch says, which may come from a server that is cut off.
+#[test]
+fn a_service_is_as_fresh_as_the_node_while_both_are_proved_together() {
+    let mut story = Story::watching();
+    let began = story.now;
+    story.seconds(5).renewal(Duration::ZERO).seconds(3).said.clear();
+    story.lists(Stream::Node, 1);
+    let proved = began.plus(Duration::from_secs(5));
+    assert!(story.said.contains(&Action::LoseService(0, proved)), "{:?}", story.said);
+    // It is asked for at once, and the answer proves both.
+    story.step(Input::Accepted(Stream::Node, here()));
+    let (question, _) = story.asked().expect("a consistency check");
+    story.answers(question, node(1), here());
+    assert!(story.said.contains(&Action::FollowService(0)) && story.taken(Transition::ServiceLost) == 1);
+    // A renewal revives no Service that is stale.
+    story.step(Input::Closed(SERVICE)).seconds(10).renewal(Duration::ZERO).seconds(10).said.clear();
+    story.step(Input::Bytes(Stream::Node)).step(Input::Accepted(SERVICE, here())).renewal(Duration::ZERO);
+    assert!(!story.said.contains(&Action::FollowService(0)), "{:?}", story.said);
+    let (question, _) = story.asks();
+    story.answers(question, node(1), here());
+    assert!(story.said.contains(&Action::FollowService(0)));
 }
 
 #[test]
@@ -70,7 +106,6 @@ fn a_lease_is_dated_by_its_renewal() {
     let mut story = Story::watching();
     story.seconds(10).renewal(Duration::from_secs(3));
     assert_eq!(story.age(), Duration::from_secs(3));
-    assert_eq!(story.service_proved, story.proved);
     // What was held back says what it is.
     story.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
     assert_eq!(story.age(), Duration::from_secs(9));
@@ -180,6 +215,7 @@ fn after_a_list_the_next_failure_is_a_first_one() {
     for _ in 0..4 {
         story.asks();
     }
+    story.step(Input::Closed(SERVICE));
     story.lists(Stream::Node, 1);
     story.step(Input::Accepted(Stream::Node, here()));
     let (_, anew) = story.asks();
@@ -240,7 +276,7 @@ fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
 
 #[test]
 fn history_that_went_back_leaves_no_mark() {
-    for answer in [node(0), NodeState::Present { uid: "b".to_owned(), version: "9".to_owned() }] {
+    for answer in [node(0), NodeVersion::Present { uid: "b".to_owned(), version: "9".to_owned() }] {
         let mut story = Story::watching();
         story.event(1);
         let (question, _) = story.asks();

@@ -1,6 +1,6 @@
 //! A machine that is told what happens, with a clock of its own.
 
-use crate::freshness::{Action, Freshness, Input, NodeState, Transition, Transitions, Why};
+use crate::freshness::{Action, FreshnessMonitor, Input, NodeVersion, Transition, Transitions, Why};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
@@ -12,11 +12,10 @@ pub(super) const SERVICE: Stream = Stream::Service(0);
 
 /// The machine, with its own clock and what it has said.
 pub(super) struct Story {
-    pub(super) machine: Freshness,
+    pub(super) machine: FreshnessMonitor,
     pub(super) transitions: Arc<Transitions>,
     pub(super) now: Moment,
     pub(super) proved: Option<Moment>,
-    pub(super) service_proved: Option<Moment>,
     pub(super) said: Vec<Action>,
     /// By how much the clock on the wall has been set, in seconds.
     pub(super) set_by: i64,
@@ -32,19 +31,18 @@ pub(super) fn elsewhere() -> Connection {
     Connection::of_client(1)
 }
 
-pub(super) fn node(version: u32) -> NodeState {
-    NodeState::Present { uid: "a".to_owned(), version: version.to_string() }
+pub(super) fn node(version: u32) -> NodeVersion {
+    NodeVersion::Present { uid: "a".to_owned(), version: version.to_string() }
 }
 
 impl Story {
     /// A Node of version 1 is listed and watched, and its Lease and a Service's slices, too.
     pub(super) fn watching() -> Self {
         let transitions = Arc::new(Transitions::default());
-        let machine = Freshness::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
+        let machine = FreshnessMonitor::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
         let now = Moment::from_start(Duration::from_secs(1000));
-        let (proved, service_proved, said) = (None, None, Vec::new());
-        let mut story =
-            Self { machine, transitions, now, proved, service_proved, said, set_by: 0, every: None };
+        let (proved, said) = (None, Vec::new());
+        let mut story = Self { machine, transitions, now, proved, said, set_by: 0, every: None };
         for stream in [Stream::Node, Stream::Lease, SERVICE] {
             story.lists(stream, 1);
             story.step(Input::Accepted(stream, here()));
@@ -54,10 +52,8 @@ impl Story {
 
     pub(super) fn step(&mut self, input: Input) -> &mut Self {
         for action in self.machine.step(input, self.now) {
-            match action {
-                Action::ProveNode(at) | Action::Prove(at) => self.proved = self.proved.max(Some(at)),
-                Action::ProveService(_, at) => self.service_proved = self.service_proved.max(Some(at)),
-                _ => {}
+            if let Action::ProveNode(at) | Action::Prove(at) = action {
+                self.proved = self.proved.max(Some(at));
             }
             self.said.push(action);
         }
@@ -65,10 +61,12 @@ impl Story {
     }
 
     pub(super) fn lists(&mut self, stream: Stream, version: u32) {
-        let node = (stream == Stream::Node).then(|| node(version));
-        self.step(Input::Began(stream)).step(Input::ListAnswered(stream, here()));
-        let asked_at = self.now;
-        self.step(Input::Listed { stream, asked_at, node });
+        self.step(Input::Began(stream));
+        if stream == Stream::Node {
+            self.step(Input::Listed { asked_at: self.now, node: node(version) });
+        } else if let Stream::Service(index) = stream {
+            self.step(Input::ServiceListed { index, asked_at: self.now });
+        }
     }
 
     /// Nothing happens for so long but what the clock brings; nobody answers anything.
@@ -103,7 +101,7 @@ impl Story {
     }
 
     pub(super) fn event(&mut self, version: u32) -> &mut Self {
-        self.step(Input::Changed { stream: Stream::Node, node: Some(node(version)) })
+        self.step(Input::Changed(node(version)))
     }
 
     /// The kubelet has renewed its Lease so long ago.
@@ -132,7 +130,7 @@ impl Story {
         })
     }
 
-    pub(super) fn answers(&mut self, question: u64, node: NodeState, connection: Connection) -> &mut Self {
+    pub(super) fn answers(&mut self, question: u64, node: NodeVersion, connection: Connection) -> &mut Self {
         self.said.clear();
         self.step(Input::Answered { question, node, connection })
     }

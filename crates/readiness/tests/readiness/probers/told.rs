@@ -3,7 +3,7 @@
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{
-    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, Standing, Told, Turn, Unknown,
+    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, PoolChange, Standing, Told, Unknown,
 };
 use std::time::Duration;
 
@@ -173,11 +173,11 @@ fn behind_one_address_the_interval_must_be_said() {
     let began = world.now_ms;
     let demands = Demands { interval: Some(Duration::from_secs(2)), ..Demands::default() };
     assert!(world.until_told(60_000).unwrap() <= 4000, "it can't be seen that they are two");
-    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { why: Some(_), .. }));
     world.pass(8000 - (world.now_ms - began) - 1);
-    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { why: Some(_), .. }));
     world.pass(1);
-    assert_eq!(world.judge(Turn::Out, &demands), Told::Yes { probers: 1 });
+    assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 1 });
 }
 
 #[test]
@@ -257,7 +257,8 @@ fn there_must_be_as_many_as_are_demanded() {
     let mut world = two();
     world.cordon(true);
     world.pass_seconds(10);
-    let judge = |wanted| world.judge(Turn::Out, &Demands { probers: Some(wanted), ..Demands::default() });
+    let judge =
+        |wanted| world.judge(PoolChange::Out, &Demands { probers: Some(wanted), ..Demands::default() });
     assert_eq!(judge(2), Told::Yes { probers: 2 });
     assert_eq!(judge(3), Told::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
 }
@@ -268,9 +269,9 @@ fn more_answers_may_be_demanded() {
     world.cordon(true);
     let demands = Demands { fall: Some(10), ..Demands::default() };
     world.pass_seconds(19);
-    assert!(matches!(world.judge(Turn::Out, &demands), Told::NotYet { .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { .. }));
     world.pass_seconds(3);
-    assert_eq!(world.judge(Turn::Out, &demands), Told::Yes { probers: 2 });
+    assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 2 });
 }
 
 /// Whatever names there are, and however long what is not known.

@@ -1,7 +1,7 @@
 //! What is said to those who wait, and how it ends.
 
 use super::world::{World, balancer};
-use nodegate_readiness::probers::{Demands, Ended, Goal, Traffic, Waiting};
+use nodegate_readiness::probers::{Demands, Goal, Traffic, WaitEnd, Waiting};
 use std::time::Duration;
 
 struct Watch {
@@ -15,7 +15,7 @@ impl Watch {
         Self { waiting: Waiting::new(goal, demands, None), began_ms: world.now_ms, lines: Vec::new() }
     }
 
-    fn look(&mut self, world: &World) -> Option<Ended> {
+    fn look(&mut self, world: &World) -> Option<WaitEnd> {
         let elapsed = Duration::from_millis(world.now_ms - self.began_ms);
         let progress = self.waiting.step(Ok(&world.status()), elapsed);
         self.lines.extend(progress.lines);
@@ -23,7 +23,7 @@ impl Watch {
         progress.ended
     }
 
-    fn until_end(&mut self, world: &mut World) -> Ended {
+    fn until_end(&mut self, world: &mut World) -> WaitEnd {
         loop {
             if let Some(ended) = self.look(world) {
                 return ended;
@@ -34,12 +34,12 @@ impl Watch {
 }
 
 /// How waiting ends, and the lines.
-fn wait(world: &mut World, goal: Goal, demands: Demands) -> (Ended, Vec<String>) {
+fn wait(world: &mut World, goal: Goal, demands: Demands) -> (WaitEnd, Vec<String>) {
     let mut watch = Watch::begin(world, goal, demands);
     (watch.until_end(world), watch.lines)
 }
 
-fn told(world: &mut World) -> (Ended, Vec<String>) {
+fn told(world: &mut World) -> (WaitEnd, Vec<String>) {
     wait(world, Goal::Told, Demands::default())
 }
 
@@ -63,10 +63,10 @@ fn each_is_named_when_it_gets_there() {
             "told after 6 s: 2 balancers",
         ]
     );
-    assert_eq!((ended, ended.exit_code()), (Ended::Reached, 0));
+    assert_eq!((ended, ended.exit_code()), (WaitEnd::Reached, 0));
     world.cordon(false);
     let (ended, lines) = wait(&mut world, Goal::Ready, Demands::default());
-    assert_eq!((ended, lines.last().unwrap().as_str()), (Ended::Reached, "ready after 6 s: 2 balancers"));
+    assert_eq!((ended, lines.last().unwrap().as_str()), (WaitEnd::Reached, "ready after 6 s: 2 balancers"));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_node_that_nobody_takes_out_is_not_told() {
     let mut world = World::new([balancer(1, 2000)]);
     world.pass_seconds(200);
     let (ended, lines) = told(&mut world);
-    assert_eq!((ended, ended.exit_code()), (Ended::TimedOut, 1));
+    assert_eq!((ended, ended.exit_code()), (WaitEnd::TimedOut, 1));
     assert!(lines.contains(&"the node is Ready: nothing takes it out yet".to_owned()), "{lines:?}");
     assert!(lines.last().unwrap().starts_with("not told after 2 min: the node is Ready"), "{lines:?}");
 }
@@ -83,12 +83,12 @@ fn a_node_that_nobody_takes_out_is_not_told() {
 fn a_balancer_that_never_asks_is_not_known() {
     let mut world = after_a_while(World::new([]));
     let (ended, lines) = told(&mut world);
-    assert_eq!((ended, ended.exit_code()), (Ended::NotKnown, 3));
+    assert_eq!((ended, ended.exit_code()), (WaitEnd::NotKnown, 3));
     assert_eq!(lines.last().unwrap(), "not known whether told: no balancer goes on asking this agent");
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
     let demands = Demands { probers: Some(2), ..Demands::default() };
     let (ended, lines) = wait(&mut world, Goal::Told, demands);
-    assert_eq!(ended, Ended::NotKnown);
+    assert_eq!(ended, WaitEnd::NotKnown);
     assert!(lines.last().unwrap().contains("1 of 2 balancers"), "{lines:?}");
 }
 
@@ -99,7 +99,7 @@ fn a_slow_balancer_is_given_its_time() {
         world.pass_seconds(300);
         world.cordon(true);
         let began = world.now_ms;
-        assert_eq!(told(&mut world).0, Ended::Reached);
+        assert_eq!(told(&mut world).0, WaitEnd::Reached);
         assert!(world.now_ms - began <= at_most * 1000, "{every_ms}");
     }
 }
@@ -110,7 +110,7 @@ fn one_that_dies_is_named_and_given_up_when_it_is_gone() {
     world.pass(3000);
     world.stop(1);
     let (ended, lines) = told(&mut world);
-    assert_eq!(ended, Ended::Reached);
+    assert_eq!(ended, WaitEnd::Reached);
     assert!(lines.iter().any(|line| line.starts_with("silent   10.0.0.2 /health: nothing for")), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("gone     10.0.0.2 /health")), "{lines:?}");
     assert!(lines.last().unwrap().ends_with("the one balancer that asks"), "{lines:?}");
@@ -120,7 +120,7 @@ fn one_that_dies_is_named_and_given_up_when_it_is_gone() {
     world.cordon(true);
     world.stop(1);
     let (ended, lines) = told(&mut world);
-    assert_eq!((ended, ended.exit_code()), (Ended::TimedOut, 1));
+    assert_eq!((ended, ended.exit_code()), (WaitEnd::TimedOut, 1));
     let last = lines.last().unwrap();
     assert!(last.contains("10.0.0.2 /health (told 0 of 4 times, silent for"), "{last}");
 }
@@ -135,7 +135,7 @@ fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
     let mut next = World::new([balancer(1, 2000)]);
     next.cordon(true);
     watch.began_ms = 0;
-    assert_eq!(watch.until_end(&mut next), Ended::Reached);
+    assert_eq!(watch.until_end(&mut next), WaitEnd::Reached);
     assert!((90_000..91_000).contains(&next.now_ms), "{}", next.now_ms);
     assert!(watch.lines.iter().any(|line| line.starts_with("not known yet: the agent has listened for")));
 }
@@ -147,7 +147,7 @@ fn an_agent_that_never_answers_is_given_up() {
     assert_eq!(step(0).lines.len(), 1);
     assert_eq!(step(9).lines.len(), 0);
     let last = step(10);
-    assert_eq!(last.ended, Some(Ended::NotKnown));
+    assert_eq!(last.ended, Some(WaitEnd::NotKnown));
     assert_eq!(last.lines, ["not known whether told: no answer of the agent: connection refused"]);
 }
 
@@ -158,7 +158,7 @@ fn a_cache_that_goes_stale_and_stays_so_is_not_known() {
     assert_eq!(watch.look(&world), None);
     world.proof = false;
     world.probers[0].next_ms += 30_000;
-    assert_eq!(watch.until_end(&mut world), Ended::NotKnown);
+    assert_eq!(watch.until_end(&mut world), WaitEnd::NotKnown);
     assert!(watch.lines.last().unwrap().contains("the cache is stale"), "{:?}", watch.lines);
 }
 
@@ -169,7 +169,7 @@ fn what_no_drain_can_change_is_named() {
     undrainable.drainable = false;
     let mut world = after_a_while(World::new([balancer(1, 2000), undrainable]));
     let (ended, lines) = told(&mut world);
-    assert_eq!(ended, Ended::Reached);
+    assert_eq!(ended, WaitEnd::Reached);
     let line =
         "ignored  10.0.0.2 /health?check=custom_conditions: no drain changes its answer; not waited for";
     assert!(lines.contains(&line.to_owned()), "{lines:?}");
@@ -190,7 +190,7 @@ fn released_is_told_and_no_connection() {
     assert_eq!(watch.lines.last().unwrap(), "all told; 14 sessions are left");
     assert_eq!(world.status().drain.unwrap().released, Some(false));
     world.traffic = traffic(0);
-    assert_eq!(watch.look(&world), Some(Ended::Reached));
+    assert_eq!(watch.look(&world), Some(WaitEnd::Reached));
     assert_eq!(
         watch.lines.last().unwrap(),
         "released after 50 s: the one balancer that asks told, no session left"
@@ -202,7 +202,7 @@ fn released_is_told_and_no_connection() {
 fn released_is_not_known_where_nobody_counts() {
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
     let (ended, lines) = wait(&mut world, Goal::Released, Demands::default());
-    assert_eq!((ended, ended.exit_code()), (Ended::NotKnown, 3));
+    assert_eq!((ended, ended.exit_code()), (WaitEnd::NotKnown, 3));
     let last = lines.last().unwrap();
     assert!(
         last.starts_with("all told, but not known whether released: the agent has no --traffic-port"),

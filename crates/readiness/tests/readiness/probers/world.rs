@@ -2,8 +2,8 @@
 
 use crate::board::{Story, node};
 use nodegate_readiness::probers::{
-    Asked, Demands, DrainStatus, Given, HaproxyReport, ProberRecord, Standing, Told, ToldSettings, Traffic,
-    Turn, told,
+    Asked, Demands, DrainStatus, Given, HaproxyReport, PoolChange, ProberRecord, Standing, Told,
+    ToldSettings, Traffic, told,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Reply, Verdict};
@@ -191,7 +191,7 @@ impl World {
         self.status().drain.unwrap().told
     }
 
-    pub(crate) fn judge(&self, turn: Turn, demands: &Demands) -> Told {
+    pub(crate) fn judge(&self, turn: PoolChange, demands: &Demands) -> Told {
         told(&self.status(), turn, demands)
     }
 

@@ -75,7 +75,7 @@ fn who_has_not_been_told_comes_first_and_what_it_lacks() {
         "not yet<span class=\"more\">heard <b class=\"draining\">Draining</b> (503)",
         "told 2 of 4 times, asks every 1 s",
         "never<span class=\"more\">heard <b class=\"ready\">Ready</b> (200)",
-        "no drain changes this answer",
+        "a drain does not change this answer",
     ];
     holds(&status, &parts);
     let page = page(&status);
@@ -91,12 +91,9 @@ fn the_steps_go_as_far_as_is_known() {
         &["Told</b><span>1 of 1 balancers", "✓</span> Released</b><span>no session is left"],
     );
     holds(&draining(told(), Some(7)), &["…</span> Released</b><span>7 sessions left"]);
-    holds(
-        &draining(told(), None),
-        &["?</span> Released</b><span>not counted", "Not known whether released: "],
-    );
+    holds(&draining(told(), None), &["?</span> Released</b><span>not counted", "Released is unknown: "]);
     let nobody = draining(Vec::new(), None);
-    holds(&nobody, &["?</span> Told</b><span>nobody goes on asking", "Not known whether told: no balancer"]);
+    holds(&nobody, &["?</span> Told</b><span>no regular prober", "Told is unknown: no balancer"]);
     assert!(!page(&nobody).contains("<table class=\"probers\">"));
     let back = Status { verdict: Some(Verdict::Ready), ..draining(told(), Some(7)) }.judged();
     holds(
@@ -113,12 +110,7 @@ fn a_guess_is_not_called_told() {
     let stale = stale.judged();
     holds(
         &stale,
-        &[
-            "?</span> Out</b>",
-            "?</span> Told</b>",
-            "Not known whether told: the cache is stale",
-            "not known<span",
-        ],
+        &["?</span> Out</b>", "?</span> Told</b>", "Told is unknown: the cache is stale", "not known<span"],
     );
 }
 
@@ -135,8 +127,8 @@ fn strangers_are_named_but_not_waited_for() {
     holds(
         &status,
         &[
-            "Not waited for: <b>10.0.0.14 lb3 app/worker-1</b> (gone, last asked 4 min ago); ",
-            "<b>10.9.0.0</b> (asks now and then, last 40 s ago)",
+            "Not waited for: <b>10.0.0.14 lb3 app/worker-1</b> (gone, last probe 4 min ago); ",
+            "<b>10.9.0.0</b> (irregular, last probe 40 s ago)",
             "; and 191 more.",
         ],
     );

@@ -18,7 +18,8 @@ impl World {
                 Action::MoveToTheAnswer => self.next_connection = self.answered_on,
                 Action::Replace(stream, why) => self.replace(stream, why),
                 Action::Found(..)
-                | Action::ProveService(..)
+                | Action::FollowService(_)
+                | Action::LoseService(..)
                 | Action::LeaseRenewed(_)
                 | Action::DropTheAnswer => {}
             }
@@ -85,12 +86,11 @@ impl World {
             return;
         }
         let on = Connection::of_client(connection);
-        self.step(Input::ListAnswered(stream, on));
-        let node = (index == 0).then(|| self.states[self.newest()].0.clone());
         if index == 0 {
             self.held = Some(self.newest());
+            let node = self.states[self.newest()].0.clone();
+            self.step(Input::Listed { asked_at: moment(self.now), node });
         }
-        self.step(Input::Listed { stream, asked_at: moment(self.now), node });
         self.deaf[index] = false;
         self.followers[index] = Follower::Watches { connection };
         self.step(Input::Accepted(stream, on));
@@ -98,9 +98,9 @@ impl World {
 
     pub(super) fn tell_node(&mut self, state: usize) {
         self.held = Some(state);
-        let node = Some(self.states[state].0.clone());
+        let node = self.states[state].0.clone();
         self.step(Input::Bytes(Stream::Node));
-        self.step(Input::Changed { stream: Stream::Node, node });
+        self.step(Input::Changed(node));
     }
 
     /// Whether what happens now comes through a follower's watch, and on which connection that is.

@@ -1,7 +1,7 @@
 //! The cluster: a Node that is written, a kubelet, and what goes wrong.
 
 use super::{Follower, LINEAGES, Server, World};
-use crate::freshness::{Input, NodeState};
+use crate::freshness::{Input, NodeVersion};
 use crate::stream::Stream;
 use fastrand::Rng;
 use nodegate_kube_follow::Connection;
@@ -18,7 +18,7 @@ impl World {
             *until = Some(self.now);
         }
         let version = self.version.to_string();
-        self.states.push((NodeState::Present { uid: uid.to_owned(), version }, None));
+        self.states.push((NodeVersion::Present { uid: uid.to_owned(), version }, None));
         match self.rng.u8(0..4) {
             0 if self.late.is_none() => self.late = Some((self.now + self.rng.u64(1..900), self.newest())),
             _ => self.tell_in_order(self.newest()),

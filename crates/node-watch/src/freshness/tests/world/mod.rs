@@ -6,7 +6,7 @@
 mod agent;
 mod cluster;
 
-use crate::freshness::{Freshness, Input, NodeState, Transition, Transitions};
+use crate::freshness::{FreshnessMonitor, Input, NodeVersion, Transition, Transitions};
 use fastrand::Rng;
 use nodegate_readiness::Moment;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct World {
     rng: Rng,
     now: u64,
     /// Every state of the Node that there was, and since when there is another.
-    states: Vec<(NodeState, Option<u64>)>,
+    states: Vec<(NodeVersion, Option<u64>)>,
     version: u64,
     /// How often etcd was restored.
     lineage: u64,
@@ -56,7 +56,7 @@ struct World {
     /// What the agent holds: the number of the state.
     held: Option<usize>,
     proved: Option<Moment>,
-    machine: Freshness,
+    machine: FreshnessMonitor,
     /// An event that is on its way: when it comes, and which state of the Node it tells.
     late: Option<(u64, usize)>,
     /// Questions that are under way: when an answer comes, to which, and on which connection.
@@ -87,7 +87,7 @@ impl World {
     fn new(seed: u64, transitions: &Arc<Transitions>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let stale_after = Duration::from_millis(STALE_AFTER);
-        let machine = Freshness::new(stale_after, 0, rng.fork(), transitions.clone());
+        let machine = FreshnessMonitor::new(stale_after, 0, rng.fork(), transitions.clone());
         let now = rng.u64(100_000..200_000);
         let (one_stream, leases) = (rng.u8(0..4) == 0, rng.u8(0..4) > 0);
         let (kinds, pace) = (Self::kinds(&mut rng), [3000, 20_000, 200_000][rng.usize(0..3)]);
@@ -241,6 +241,7 @@ fn what_is_called_fresh_was_true_a_short_time_ago() {
                 | Transition::LeaseWithoutBookmarks
                 | Transition::LeaseOnAnotherServer
                 | Transition::NodeEventFromThePast
+                | Transition::Gathered
         ) || format!("{taken:?}").starts_with("Service")
     };
     let never = transitions.counts().filter(|(taken, count)| *count == 0 && !not_here(*taken));

@@ -1,0 +1,69 @@
+//! One GET to an agent by name or address, bounded in time from the name's lookup to the last byte.
+
+use crate::target::AgentAddress;
+use nodegate_agent_client::{AgentConnection, AgentReply, GetError};
+use nodegate_local_checks::resolve;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, timeout_at};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("could not start a runtime: {0}")]
+    Start(io::Error),
+    #[error("could not look the name up: {0}")]
+    Lookup(String),
+    #[error(transparent)]
+    Get(#[from] GetError),
+    #[error("{phase} within {}", humantime::format_duration(*timeout))]
+    Timeout { phase: &'static str, timeout: Duration },
+}
+
+/// What a wait for each step ends with.
+const NO_NAME: &str = "the name was not found";
+const NO_CONNECTION: &str = "no connection";
+const NO_ANSWER: &str = "no whole answer";
+
+/// Gets a path. Not for a thread that runs a runtime already.
+pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(FetchError::Start)?;
+    runtime.block_on(exchange(target, path, timeout))
+}
+
+async fn exchange(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
+    let deadline = Instant::now() + timeout;
+    let late = |phase| move |_| FetchError::Timeout { phase, timeout };
+    let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late(NO_NAME))?;
+    let found = found.map_err(FetchError::Lookup)?;
+    let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
+    let open =
+        timeout_at(deadline, AgentConnection::open(&addresses)).await.map_err(late(NO_CONNECTION))??;
+    Ok(timeout_at(deadline, open.get(path)).await.map_err(late(NO_ANSWER))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_testbed::stub::{StubServer, hang};
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::thread;
+
+    #[test]
+    fn it_ends_with_the_deadline_whatever_the_server_does() {
+        let drip = |stream: &mut TcpStream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(b"H").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        for server in [StubServer::start(drip), StubServer::start(hang)] {
+            let target = AgentAddress::at(server.address().ip(), server.address().port());
+            let error = get(&target, "/", Duration::from_millis(300)).unwrap_err();
+            assert_eq!(error.to_string(), "no whole answer within 300ms");
+        }
+    }
+}

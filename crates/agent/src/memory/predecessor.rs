@@ -1,0 +1,123 @@
+//! The agent that listens where this one is going to.
+
+use crate::fetch::{self, FetchError};
+use crate::ports::PortSettings;
+use crate::target::AgentAddress;
+use nodegate_agent_client::{GetError, STATUS_PATH};
+use nodegate_readiness::Memory;
+use nodegate_readiness::memory::Unusable;
+use nodegate_readiness::probers::NoHandover;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// For each target. An agent answers within milliseconds; something else there must not keep this one from its port.
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
+
+/// Why it has not told anything that it could be told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotTold {
+    #[error("http://{0}: {1}")]
+    Fetch(AgentAddress, FetchError),
+    #[error("http://{0} answered HTTP {1}")]
+    Refused(AgentAddress, u16),
+    #[error("http://{0}: {1}")]
+    Unusable(AgentAddress, Unusable),
+    #[error("http://{0}: {1}")]
+    NoHandover(AgentAddress, NoHandover),
+}
+
+/// Where it answers `/status.json`, by this agent's own settings.
+pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
+    let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let http = (ports.listen_address.unwrap_or(everywhere), ports.listen_port);
+    let metrics = ports.metrics_addr.map(|address| (address.ip(), address.port()));
+    let known = metrics.into_iter().chain([http]).filter(|(_, port)| *port != 0);
+    known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
+}
+
+/// Asks at one after the other, until somebody knows something. Nobody there is no error; of several errors the first is told.
+pub(super) fn ask(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
+    let mut nothing = Ok(None);
+    for target in targets {
+        match ask_one(target) {
+            Ok(None) => {}
+            Err(error) => nothing = nothing.and(Err(error)),
+            told => return told,
+        }
+    }
+    nothing
+}
+
+fn ask_one(target: &AgentAddress) -> Result<Option<Memory>, NotTold> {
+    let answer = match fetch::get(target, STATUS_PATH, WITHIN) {
+        Ok(answer) if answer.status == 200 => answer,
+        Ok(answer) => return Err(NotTold::Refused(target.clone(), answer.status)),
+        Err(FetchError::Get(GetError::Connect(_))) => return Ok(None),
+        Err(error) => return Err(NotTold::Fetch(target.clone(), error)),
+    };
+    let memory = Memory::parse(&answer.body).map_err(|error| NotTold::Unusable(target.clone(), error))?;
+    Ok(Some(memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_testbed::stub::{StubServer, hang};
+    use std::net::SocketAddr;
+
+    fn told(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
+        let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
+        ask(&targets).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_no_predecessor_is_called_so() {
+        for (answer, why) in [
+            ("", "closed without an answer"),
+            ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
+            ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "answered HTTP 404"),
+            ("HTTP/1.1 200 OK\r\n\r\n<html>", "it is not what an agent writes"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts\":{}}", "of an older version"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"facts_format\":7}", "in form 7"),
+        ] {
+            let server = StubServer::saying(answer);
+            let error = told(&[server.address()]).unwrap_err();
+            assert!(error.contains(why) && error.contains(&server.address().to_string()), "{error}");
+        }
+        let error = told(&[StubServer::start(hang).address()]).unwrap_err();
+        assert!(error.contains("within 1s"), "{error}");
+    }
+
+    #[test]
+    fn the_first_error_is_told_if_nobody_tells_more() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
+        let silent = StubServer::saying("").address();
+        assert!(told(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
+        assert!(told(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
+        let agent = StubServer::saying(
+            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":1,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
+        );
+        assert!(told(&[no_agent, agent.address()]).unwrap().is_some());
+    }
+
+    #[test]
+    fn both_ports_of_a_predecessor_can_be_asked_in_the_time_for_all() {
+        let silent = [StubServer::start(hang), StubServer::start(hang)].map(|server| server.address());
+        let began = nodegate_clock::now();
+        assert!(told(&silent).unwrap_err().contains(&silent[0].to_string()));
+        assert!(nodegate_clock::now() - began >= WITHIN * 2);
+        assert!(WITHIN * 2 < super::super::WITHIN);
+    }
+
+    #[test]
+    fn nobody_is_no_error_and_the_next_address_is_asked() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(told(&[free]), Ok(None));
+        assert_eq!(told(&[]), Ok(None));
+        let here = r#"{"node":"n1","facts_format":1,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
+        let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{here}"));
+        assert_eq!(told(&[free, server.address()]), told(&[server.address()]));
+        assert!(told(&[server.address()]).unwrap().unwrap().knows_something());
+    }
+}

@@ -1,0 +1,247 @@
+//! Logs with the passing of time: that the cache has become stale, still is, and no longer is, and the same
+//! of a kubelet that is cut off from the API server. No answer depends on this task; requests read the
+//! freshness themselves.
+
+use nodegate_readiness::liveness::REPORT_EVERY;
+use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch::Receiver;
+
+/// The pause between two warnings about a stale cache.
+const REMIND_EVERY: Duration = Duration::from_mins(1);
+
+/// A period in which the cache is stale, or the kubelet cut off.
+#[derive(Clone, Copy)]
+struct Episode {
+    began: Moment,
+    logged: Moment,
+}
+
+/// Runs forever. Logs nothing before the ports are open.
+pub(crate) async fn run(
+    board: Arc<Board>,
+    liveness: Arc<Liveness>,
+    timeline: Timeline,
+    mut open: Receiver<bool>,
+) {
+    let mut episode: Option<Episode> = None;
+    let mut cut_off: Option<Episode> = None;
+    // The sender lives as long as the process.
+    let _ = open.wait_for(|open| *open).await;
+    loop {
+        let now = timeline.at(nodegate_clock::now());
+        liveness.report_timers(now);
+        board.tick(now, nodegate_clock::wall());
+        if board.node_name().is_none() {
+            // Without a name there is no watch, and a restart by the kubelet would not bring one.
+            liveness.report_watch(now);
+        } else {
+            episode = log_staleness(&board, episode, now);
+            cut_off = log_cut_off(&board, cut_off, now);
+        }
+        tokio::time::sleep(until_next(&board, episode.or(cut_off), now)).await;
+    }
+}
+
+/// Logs changes of freshness, and returns the current episode.
+fn log_staleness(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
+    let freshness = board.freshness(now);
+    match (freshness.stale, episode) {
+        (false, None) => None,
+        (false, Some(episode)) => {
+            let seconds = now.since(episode.began).as_secs();
+            tracing::info!(stale_for_s = seconds, "the cache follows the API server again");
+            None
+        }
+        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
+        (true, _) => {
+            let began = episode.map_or(now, |episode| episode.began);
+            let age = freshness
+                .age
+                .map_or_else(|| "none since start".to_owned(), |age| format!("{} s ago", age.as_secs()));
+            let answer = match board.policy().on_stale {
+                OnStale::Ready => "failing open: answering ready",
+                OnStale::KeepDrain => "failing open, but holding the last known drain signal",
+                OnStale::NotReady => "failing closed: answering not-ready",
+            };
+            let last_known = board.last_known(now).map(tracing::field::display);
+            let on_stale = board.policy().on_stale;
+            tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale; {answer}");
+            Some(Episode { began, logged: now })
+        }
+    }
+}
+
+/// Logs a Node that is in the pool only because its own kubelet answers.
+fn log_cut_off(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
+    match (board.unconfirmed(now), episode) {
+        (false, None) => None,
+        (false, Some(episode)) => {
+            let seconds = now.since(episode.began).as_secs();
+            tracing::info!(unconfirmed_for_s = seconds, "the verdict follows the API server again");
+            None
+        }
+        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
+        (true, _) => {
+            let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
+            tracing::warn!(
+                leaves_in_s,
+                "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping \
+                 the node in the pool"
+            );
+            Some(Episode { began: episode.map_or(now, |episode| episode.began), logged: now })
+        }
+    }
+}
+
+/// Returns the time until the cache can become stale, a reminder is due, or the watchdog wants a sign of
+/// life.
+fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration {
+    let next = match episode {
+        // While something is wrong, look often: recovery should be logged soon, and a balancer should learn
+        // without delay that the node leaves the pool.
+        Some(_) => {
+            let soon = now.plus(Duration::from_secs(1));
+            board.expires(now).map_or(soon, |expires| soon.min(expires))
+        }
+        // Just past the limit: at the limit itself the cache is still fresh.
+        None => board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
+            proof.plus(board.policy().stale_after).plus(Duration::from_millis(1))
+        }),
+    };
+    next.since(now).clamp(Duration::from_millis(1), REPORT_EVERY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::unconfirmed::KUBELET;
+    use nodegate_readiness::{
+        Begins, Catalog, Condition, ConditionStatus, LocalCheck, LocalResult, Node, NodeFacts, Outcome,
+        Policy,
+    };
+    use std::io::{self, Write};
+    use std::sync::Mutex;
+    use std::time::UNIX_EPOCH;
+    use tracing_subscriber::fmt::MakeWriter;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    /// Proved at second 1, so stale from second 17 on.
+    fn board() -> Board {
+        let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        board.prove(at(1));
+        board
+    }
+
+    /// Collects log lines.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Lines {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
+        let board = board();
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
+        let mut mentioned = Vec::new();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut episode = None;
+            for second in 1..=190 {
+                if second == 180 {
+                    board.prove(at(180));
+                }
+                episode = log_staleness(&board, episode, at(second));
+                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+            }
+        });
+        let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
+        assert_eq!(seconds, [17, 77, 137, 180], "{mentioned:#?}");
+        let (end, warnings) = mentioned.split_last().unwrap();
+        assert!(warnings.iter().all(|(_, line)| line.contains("WARN") && line.contains("failing open")));
+        assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
+    }
+
+    /// Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
+    #[test]
+    fn a_kubelet_that_is_cut_off_is_mentioned_once_a_minute_and_its_end_once() {
+        let kubelet = LocalCheck {
+            name: KUBELET.to_owned(),
+            timeout: Duration::from_secs(5),
+            begins: Begins::OnDemand,
+        };
+        let catalog = Catalog::new(vec![kubelet]);
+        let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
+        let board = Board::new(Some("n1".to_owned()), policy, catalog, &[], Box::new(|_| {}));
+        board.prove(at(1));
+        let condition =
+            |status, reason: &str| Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
+        let silent = condition(ConditionStatus::Unknown, "NodeStatusUnknown");
+        let node = Node::Present(NodeFacts { conditions: vec![silent], ..NodeFacts::default() });
+        let result =
+            LocalResult { outcome: Outcome::Pass, duration: Duration::ZERO, at: at(10), good_until: at(140) };
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
+        let mut mentioned = Vec::new();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut episode = None;
+            for second in 1..=190 {
+                if second == 10 {
+                    board.set_node(node.clone(), at(10), UNIX_EPOCH);
+                    board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
+                }
+                episode = log_cut_off(&board, episode, at(second));
+                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+            }
+        });
+        let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
+        assert_eq!(seconds, [10, 70, 130, 140], "{mentioned:#?}");
+        let (end, warnings) = mentioned.split_last().unwrap();
+        assert!(
+            warnings
+                .iter()
+                .all(|(_, line)| line.contains("WARN") && line.contains("gets no heartbeat from the kubelet"))
+        );
+        assert!(
+            end.1.contains("the verdict follows the API server again")
+                && end.1.contains("unconfirmed_for_s=130")
+        );
+        assert_eq!(
+            until_next(&board, Some(Episode { began: at(1), logged: at(1) }), at(139)),
+            Duration::from_secs(1)
+        );
+    }
+
+    #[test]
+    fn it_wakes_when_the_cache_can_become_stale_and_each_second_while_it_is() {
+        let board = board();
+        assert_eq!(until_next(&board, None, at(15)), Duration::from_millis(1001));
+        assert_eq!(until_next(&board, None, at(20)), Duration::from_millis(1), "never at once");
+        let episode = Episode { began: at(17), logged: at(17) };
+        assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
+        let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
+        assert_eq!(until_next(&unproved, None, at(20)), REPORT_EVERY);
+    }
+}

@@ -1,0 +1,126 @@
+//! Kubeconfig files: which ones are read, and what is wrong with them.
+
+use crate::args::KubectlArgs;
+use crate::platform;
+use kube::config::{AuthInfo, Cluster, InClusterError, Kubeconfig, KubeconfigError};
+use std::path::PathBuf;
+
+/// Why it is not known where the cluster is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("unusable kubeconfig {file:?}: {}", in_a_line(error))]
+    File { file: PathBuf, error: KubeconfigError },
+    #[error("unusable cluster or user: {0}")]
+    Unusable(#[from] KubeconfigError),
+    #[error("unusable proxy, from proxy-url in the kubeconfig or HTTPS_PROXY: {0}")]
+    Proxy(http::uri::InvalidUri),
+    #[error(
+        "no kubeconfig, and not in a cluster ({error}): give --kubeconfig, or set KUBECONFIG; looked for {looked_for}"
+    )]
+    NoKubeconfig { error: InClusterError, looked_for: String },
+    #[error("{at} has no current-context: give --context{}", one_of(contexts))]
+    NoCurrentContext { at: String, contexts: Vec<String> },
+    #[error("{at} has no context {name:?}{}", one_of(contexts))]
+    NoContext { name: String, at: String, contexts: Vec<String> },
+    #[error("{at} has no cluster {name:?}")]
+    NoCluster { name: String, at: String },
+    #[error("{at} has no user {name:?}")]
+    NoUser { name: String, at: String },
+    #[error("the server {0:?} is no URL such as https://10.0.0.1:6443")]
+    Server(String),
+    #[error(
+        "the token, from --token or the kubeconfig, has a character that no token has, such as a line break"
+    )]
+    Token,
+}
+
+/// What was read, and from where.
+pub(super) struct Read {
+    pub(super) kubeconfig: Kubeconfig,
+    /// For a person.
+    pub(super) at: String,
+}
+
+impl Read {
+    /// Stands for a kubeconfig where the flags say everything.
+    pub(super) fn nothing() -> Self {
+        Self { kubeconfig: Kubeconfig::default(), at: "the command line".to_owned() }
+    }
+
+    pub(super) fn contexts(&self) -> Vec<String> {
+        self.kubeconfig.contexts.iter().map(|context| context.name.clone()).collect()
+    }
+}
+
+/// Reads `--kubeconfig`, else the files of `KUBECONFIG`, else `~/.kube/config`. As with kubectl, a file of the latter two
+/// that is not there is left out.
+pub(super) fn read(args: &KubectlArgs) -> Result<Option<Read>, ConfigError> {
+    let files = match &args.kubeconfig {
+        Some(file) => vec![file.clone()],
+        None => found().into_iter().filter(|file| file.exists()).collect(),
+    };
+    let mut read = None::<Read>;
+    for file in files {
+        let failed = |error| ConfigError::File { file: file.clone(), error };
+        let next = Kubeconfig::read_from(&file).map_err(failed)?;
+        let at = file.display();
+        read = Some(match read {
+            Some(Read { kubeconfig, at: before }) => {
+                Read { kubeconfig: kubeconfig.merge(next).map_err(failed)?, at: format!("{before}, {at}") }
+            }
+            None => Read { kubeconfig: next, at: format!("the kubeconfig {at}") },
+        });
+    }
+    Ok(read)
+}
+
+/// Returns the files that are looked for without `--kubeconfig`.
+fn found() -> Vec<PathBuf> {
+    let listed = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
+    let Some(list) = listed else {
+        let in_homes = || platform::homes().into_iter().map(|home| home.join(".kube").join("config"));
+        let there = in_homes().find(|file| file.exists());
+        return there.map_or_else(|| in_homes().collect(), |file| vec![file]);
+    };
+    std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect()
+}
+
+/// Returns the error of a place without any kubeconfig.
+pub(super) fn none(error: InClusterError) -> ConfigError {
+    let files: Vec<_> = found().iter().map(|file| file.display().to_string()).collect();
+    let looked_for =
+        if files.is_empty() { "no file, as HOME is not set".to_owned() } else { files.join(", ") };
+    ConfigError::NoKubeconfig { error, looked_for }
+}
+
+/// Refuses what kube would panic on.
+pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), ConfigError> {
+    if let Some(server) = &cluster.server {
+        let url: Option<http::Uri> = server.parse().ok();
+        let is_url =
+            url.is_some_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
+        if !is_url {
+            return Err(ConfigError::Server(server.clone()));
+        }
+    }
+    // The type of the secret is not one that this crate can name.
+    let user = serde_json::to_value(user).unwrap_or_default();
+    let is_of_token = |c: char| c.is_ascii_graphic();
+    match user.get("token").and_then(|token| token.as_str()) {
+        Some(token) if !token.chars().all(is_of_token) => Err(ConfigError::Token),
+        _ => Ok(()),
+    }
+}
+
+/// Returns an error without the path, which is told, and without the lines that a parser shows of the file.
+fn in_a_line(error: &KubeconfigError) -> String {
+    let text = match error {
+        KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        error => error.to_string(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn one_of(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
+}

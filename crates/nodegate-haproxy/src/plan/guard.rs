@@ -1,0 +1,369 @@
+//! The removal limit: refuses to believe that most servers of a Service have gone at once.
+
+use crate::plan::facts::{Facts, ObservedNode};
+use crate::plan::policy::{MaxRemoval, PlanPolicy};
+use crate::plan::pool::{Pool, pools};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type Nodes = BTreeMap<String, Arc<ObservedNode>>;
+
+/// What was last accepted, and how much may go from it at once.
+#[derive(Debug)]
+pub struct Guard {
+    accepted: Facts,
+    /// What was accepted is still what an earlier run knew.
+    is_earlier: bool,
+    max_removal: MaxRemoval,
+    address_types: Vec<String>,
+}
+
+/// What is kept against the word of the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Nodes that are gone, or have lost the labels or addresses by which Services choose them.
+    pub nodes: BTreeSet<String>,
+    /// Nodes that are there without an address; they keep the last one.
+    pub addresses: BTreeSet<String>,
+    /// Services, as `namespace/name`.
+    pub services: BTreeSet<String>,
+    /// Nothing that an earlier run knew is there: everything is kept.
+    pub another_cluster: bool,
+}
+
+impl Held {
+    /// Returns true if anything is held.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl Guard {
+    /// Starts from what an earlier run accepted. From nothing, the first facts are taken as they are.
+    pub fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
+        let (max_removal, address_types) = (policy.max_removal, policy.address_types.clone());
+        Self { accepted, is_earlier: true, max_removal, address_types }
+    }
+
+    /// Returns what was accepted last.
+    pub fn accepted(&self) -> &Facts {
+        &self.accepted
+    }
+
+    /// Whether this Service is still among what was accepted.
+    pub fn holds(&self, service: &(String, String)) -> bool {
+        self.accepted.services.contains_key(service)
+    }
+
+    /// Takes new facts, but for three things that stay as they were known last: a Node's addresses if it has none now;
+    /// the Services, if more of them are missing than may go at once; the nodes of each Service that would lose more of
+    /// its servers than may go at once. Everything else is taken: a cordon works while an empty list is being doubted.
+    ///
+    /// New nodes in place of old ones are a replacement, because numbers count; so are new Services. A Service that asks for
+    /// other nodes than before is no loss, because its old and its new servers are counted by what it asks for now. A
+    /// Service that was `deleted` is one whose end the watch reported by itself; that is no list that came back empty.
+    ///
+    /// If an earlier run knew Nodes and Services and now there are others, by UID, and none of those, this is another
+    /// cluster, or one that was made again. Everything stays as it was known.
+    pub fn accept(&mut self, observed: &Facts, deleted: &dyn Fn(&(String, String)) -> bool) -> (Facts, Held) {
+        if self.is_another_cluster(observed) {
+            let nodes = self.accepted.nodes.keys().cloned().collect();
+            let services = self.accepted.services.values().map(|service| service.key()).collect();
+            let held = Held { nodes, services, another_cluster: true, ..Held::default() };
+            return (self.accepted.clone(), held);
+        }
+        self.is_earlier = false;
+        let mut facts = observed.clone();
+        let held = Held {
+            another_cluster: false,
+            addresses: self.keep_addresses(&mut facts.nodes),
+            services: self.keep_services(&mut facts, deleted),
+            nodes: self.keep_nodes(&mut facts),
+        };
+        self.accepted = facts.clone();
+        (facts, held)
+    }
+
+    fn is_another_cluster(&self, observed: &Facts) -> bool {
+        if !self.is_earlier || self.max_removal.allows(1, 1) {
+            return false;
+        }
+        let (nodes, services) = (uids(&self.accepted.nodes, |node| &node.uid), service_uids(&self.accepted));
+        // A store that comes back empty is no other cluster: the limits below keep what is gone, and take what joins.
+        let gone = |known: &BTreeSet<&str>, now: BTreeSet<&str>| {
+            !known.is_empty() && !now.is_empty() && known.is_disjoint(&now)
+        };
+        gone(&nodes, uids(&observed.nodes, |node| &node.uid)) && gone(&services, service_uids(observed))
+    }
+
+    fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
+        let has_none = |node: &ObservedNode| node.address(&self.address_types, &[]).is_none();
+        let mut kept = BTreeSet::new();
+        // Somebody who lets everything go lets addresses go, too.
+        if self.max_removal.allows(1, 1) {
+            return kept;
+        }
+        for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
+            if let Some(before) = self.accepted.nodes.get(name).filter(|before| !has_none(before)) {
+                *node = Arc::new(ObservedNode {
+                    addresses: before.addresses.clone(),
+                    ..ObservedNode::clone(node)
+                });
+                kept.insert(name.clone());
+            }
+        }
+        kept
+    }
+
+    fn keep_services(
+        &self,
+        facts: &mut Facts,
+        deleted: &dyn Fn(&(String, String)) -> bool,
+    ) -> BTreeSet<String> {
+        let missing = |key: &(String, String)| !facts.services.contains_key(key) && !deleted(key);
+        let gone: Vec<_> = self.accepted.services.iter().filter(|(key, _)| missing(key)).collect();
+        let new = facts.services.keys().filter(|key| !self.holds(key)).count();
+        if self.max_removal.allows(gone.len().saturating_sub(new), self.accepted.services.len()) {
+            return BTreeSet::new();
+        }
+        let gone: Vec<_> = gone.into_iter().map(|(key, service)| (key.clone(), service.clone())).collect();
+        let names = gone.iter().map(|(_, service)| service.key()).collect();
+        facts.services.extend(gone);
+        names
+    }
+
+    fn keep_nodes(&self, facts: &mut Facts) -> BTreeSet<String> {
+        let same = |(name, before): (&String, &Arc<ObservedNode>)| {
+            let chosen_alike = |now: &Arc<ObservedNode>| {
+                (&now.addresses, &now.labels) == (&before.addresses, &before.labels)
+            };
+            facts.nodes.get(name).is_some_and(chosen_alike)
+        };
+        let mut kept = BTreeSet::new();
+        if self.accepted.nodes.iter().all(same) {
+            return kept;
+        }
+        for pool in pools(facts.services.values().map(Arc::as_ref)) {
+            let (had, has) = (self.members(&self.accepted.nodes, &pool), self.members(&facts.nodes, &pool));
+            let fewer = had.len().saturating_sub(has.len());
+            if !self.max_removal.allows(fewer, had.len()) {
+                kept.extend(had.difference(&has).map(|name| (*name).to_owned()));
+            }
+        }
+        for name in &kept {
+            let Some(before) = self.accepted.nodes.get(name) else { continue };
+            let node = match facts.nodes.get(name) {
+                Some(now) => Arc::new(ObservedNode {
+                    addresses: before.addresses.clone(),
+                    labels: before.labels.clone(),
+                    ..ObservedNode::clone(now)
+                }),
+                None => before.clone(),
+            };
+            facts.nodes.insert(name.clone(), node);
+        }
+        kept
+    }
+
+    fn members<'a>(&self, nodes: &'a Nodes, pool: &Pool) -> BTreeSet<&'a str> {
+        let serves = |node: &&Arc<ObservedNode>| pool.address(node, &self.address_types).is_some();
+        nodes.values().filter(serves).map(|node| node.name.as_str()).collect()
+    }
+}
+
+/// The UIDs of objects; an earlier version of the program did not keep them.
+fn uids<'a, K, T>(objects: &'a BTreeMap<K, Arc<T>>, uid: impl Fn(&'a T) -> &'a String) -> BTreeSet<&'a str> {
+    objects.values().map(|object| uid(object).as_str()).filter(|uid| !uid.is_empty()).collect()
+}
+
+fn service_uids(facts: &Facts) -> BTreeSet<&str> {
+    uids(&facts.services, |service| &service.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::facts::{Family, NodeState, ObservedService};
+    use std::net::IpAddr;
+
+    fn guard(percent: u8) -> Guard {
+        let policy = PlanPolicy { max_removal: MaxRemoval(percent), ..PlanPolicy::default() };
+        Guard::new(&policy, Facts::default())
+    }
+
+    fn node(name: &str, labels: &[&str]) -> ObservedNode {
+        let number = name.bytes().next().unwrap_or_default();
+        ObservedNode {
+            name: name.to_owned(),
+            state: NodeState::Ready,
+            labels: Arc::new(labels.iter().map(|key| ((*key).to_owned(), String::new())).collect()),
+            addresses: vec![("InternalIP".to_owned(), IpAddr::from([10, 0, 0, number]))],
+            ..ObservedNode::default()
+        }
+    }
+
+    fn facts(nodes: impl IntoIterator<Item = ObservedNode>) -> Facts {
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node)));
+        Facts { nodes: nodes.collect(), ..Facts::default() }
+    }
+
+    fn nodes(names: &[&str], state: NodeState) -> Facts {
+        facts(names.iter().map(|name| ObservedNode { state, ..node(name, &[]) }))
+    }
+
+    fn with_service(mut facts: Facts, name: &str, selector: Option<&str>) -> Facts {
+        let annotations = selector.map(|text| ("nodes".to_owned(), text.to_owned())).into_iter().collect();
+        let service = ObservedService {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            families: vec![Family::V4],
+            annotations,
+            ..ObservedService::default()
+        };
+        facts.services.insert((service.namespace.clone(), service.name.clone()), Arc::new(service));
+        facts
+    }
+
+    fn names(held: &BTreeSet<String>) -> Vec<&str> {
+        held.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn half_may_go_and_more_may_not() {
+        let mut guard = guard(50);
+        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
+        assert_eq!(guard.accept(&all, &|_| false), (all.clone(), Held::default()));
+        let (facts, held) = guard.accept(&nodes(&["a"], NodeState::Draining), &|_| false);
+        assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
+        assert_eq!(facts.nodes["a"].state, NodeState::Draining);
+        let (facts, held) = guard.accept(&Facts::default(), &|_| false);
+        assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
+        let (facts, held) = guard.accept(&nodes(&["a", "b"], NodeState::Ready), &|_| false);
+        assert_eq!((facts.nodes.len(), held.any()), (2, false));
+    }
+
+    #[test]
+    fn new_nodes_in_place_of_old_ones_are_a_replacement() {
+        let mut guard = guard(0);
+        guard.accept(&nodes(&["a", "b", "c"], NodeState::Ready), &|_| false);
+        let new = nodes(&["d", "e", "f"], NodeState::Ready);
+        assert_eq!(guard.accept(&new, &|_| false), (new, Held::default()));
+        let (facts, held) = guard.accept(&nodes(&["g", "h"], NodeState::Ready), &|_| false);
+        assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
+    }
+
+    #[test]
+    fn a_node_without_an_address_keeps_its_last_one() {
+        let mut guard = guard(50);
+        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
+        guard.accept(&all, &|_| false);
+        let mut without = all.clone();
+        let bare = ObservedNode { addresses: Vec::new(), state: NodeState::Draining, ..node("b", &[]) };
+        without.nodes.insert("b".to_owned(), Arc::new(bare));
+        // One of four is less than the limit, and its address is kept all the same.
+        let (facts, held) = guard.accept(&without, &|_| false);
+        assert_eq!((names(&held.addresses), held.nodes.len()), (vec!["b"], 0));
+        assert_eq!(facts.nodes["b"].addresses, all.nodes["b"].addresses);
+        assert_eq!(facts.nodes["b"].state, NodeState::Draining);
+        // A name is no address.
+        let hostnames =
+            all.nodes.keys().map(|name| ObservedNode { addresses: Vec::new(), ..node(name, &[]) });
+        let (facts, held) = guard.accept(&super::tests::facts(hostnames), &|_| false);
+        assert_eq!((facts.nodes, held.addresses.len()), (all.nodes.clone(), 4));
+        assert_eq!(guard.accept(&all, &|_| false), (all, Held::default()));
+    }
+
+    #[test]
+    fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
+        let mut guard = guard(50);
+        let labels = |name: &str| if name < "c" { vec!["ingress"] } else { vec![] };
+        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, &labels(name))));
+        let all = with_service(with_service(all, "all", None), "few", Some("ingress"));
+        guard.accept(&all, &|_| false);
+        // Two of six nodes are few, and all that one of the Services has.
+        let mut fewer = all.clone();
+        fewer.nodes.retain(|name, _| name.as_str() > "b");
+        let (kept, held) = guard.accept(&fewer, &|_| false);
+        assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
+        // The same with their labels alone.
+        let mut unlabelled = all.clone();
+        for name in ["a", "b"] {
+            unlabelled.nodes.insert(name.to_owned(), Arc::new(node(name, &[])));
+        }
+        let (kept, held) = guard.accept(&unlabelled, &|_| false);
+        assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
+        // The Service itself wants fewer.
+        let fewer = with_service(all.clone(), "all", Some("ingress"));
+        assert_eq!(guard.accept(&fewer, &|_| false), (fewer, Held::default()));
+        // Others have come in their place.
+        let mut replaced = all.clone();
+        for (old, new) in [("a", "x"), ("b", "y")] {
+            replaced.nodes.remove(old);
+            replaced.nodes.insert(new.to_owned(), Arc::new(node(new, &["ingress"])));
+        }
+        assert_eq!(guard.accept(&replaced, &|_| false), (replaced, Held::default()));
+    }
+
+    #[test]
+    fn services_that_vanish_without_a_word_are_kept() {
+        let mut guard = guard(50);
+        let all = with_service(with_service(Facts::default(), "a", None), "b", None);
+        guard.accept(&all, &|_| false);
+        let (facts, held) = guard.accept(&Facts::default(), &|_| false);
+        assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["shop/a", "shop/b"]));
+        let others = with_service(with_service(Facts::default(), "c", None), "d", None);
+        assert_eq!(guard.accept(&others, &|_| false), (others, Held::default()));
+        let (facts, held) = guard.accept(&Facts::default(), &|_| true);
+        assert_eq!((facts.services.len(), held.any()), (0, false));
+    }
+
+    fn uid(word: &str, kind: &str) -> String {
+        if word.is_empty() { String::new() } else { format!("{word}-{kind}") }
+    }
+
+    /// A cluster of a Node and a Service, whose UIDs begin with a word; they have none without one.
+    fn cluster(word: &str) -> Facts {
+        let node = ObservedNode { uid: uid(word, "n"), ..node("a", &[]) };
+        let mut facts = with_service(facts([node]), "web", None);
+        for service in facts.services.values_mut() {
+            Arc::make_mut(service).uid = uid(word, "s");
+        }
+        facts
+    }
+
+    #[test]
+    fn another_cluster_of_the_same_names_is_refused_at_the_start_unless_told_so() {
+        let (known, other) = (cluster("known"), cluster("other"));
+        let with = |percent: u8, known: &Facts| {
+            let policy = PlanPolicy { max_removal: MaxRemoval(percent), ..PlanPolicy::default() };
+            Guard::new(&policy, known.clone())
+        };
+        let mut guard = with(50, &known);
+        for _ in 0..2 {
+            let (facts, held) = guard.accept(&other, &|_| false);
+            assert_eq!((facts, held.another_cluster), (known.clone(), true));
+            assert_eq!((names(&held.nodes), names(&held.services)), (vec!["a"], vec!["shop/web"]));
+        }
+        // The right one is back; from then on what is made again is made again.
+        assert_eq!(guard.accept(&known, &|_| false), (known.clone(), Held::default()));
+        assert_eq!(guard.accept(&other, &|_| false), (other.clone(), Held::default()));
+        assert_eq!(with(100, &known).accept(&other, &|_| false), (other.clone(), Held::default()));
+        // A Node or a Service of the same UID is enough, and what has none says nothing.
+        let mut rebuilt = other.clone();
+        rebuilt.nodes = known.nodes.clone();
+        assert!(!with(50, &known).accept(&rebuilt, &|_| false).1.another_cluster);
+        for other in [cluster(""), Facts::default()] {
+            assert!(!with(50, &other).accept(&known, &|_| false).1.another_cluster);
+            assert!(!with(50, &known).accept(&other, &|_| false).1.another_cluster);
+        }
+    }
+
+    #[test]
+    fn everything_may_go_if_told_so() {
+        let mut guard = guard(100);
+        guard.accept(&nodes(&["a", "b"], NodeState::Ready), &|_| false);
+        let bare = facts([ObservedNode { addresses: Vec::new(), ..node("a", &[]) }]);
+        assert_eq!(guard.accept(&bare, &|_| false), (bare, Held::default()));
+        assert_eq!(guard.accept(&Facts::default(), &|_| false), (Facts::default(), Held::default()));
+    }
+}

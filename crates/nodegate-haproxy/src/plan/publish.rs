@@ -1,0 +1,185 @@
+//! Whose Services they are: which are published, and to whom.
+
+use crate::plan::facts::ObservedService;
+use crate::plan::policy::{PlanPolicy, Publish};
+use std::net::IpAddr;
+
+/// More source ranges of one Service are not read; each client is compared with all of them.
+const MAX_RANGES: usize = 1000;
+
+/// Why a Service, or a port of it, is not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublishRefusal {
+    /// The kind of problem that it is; none if it is as it should be.
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) text: String,
+}
+
+impl PublishRefusal {
+    /// As it should be.
+    pub(crate) fn meant(text: impl Into<String>) -> Self {
+        Self { kind: None, text: text.into() }
+    }
+
+    /// Somebody should know.
+    pub(crate) fn problem(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind: Some(kind), text: text.into() }
+    }
+}
+
+/// Whether a Service is ours to publish.
+pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), PublishRefusal> {
+    // Whoever wrote something else wanted less, not more.
+    if flag(service, "ignore")? == Some(true) {
+        return Err(PublishRefusal::meant("nodegate.io/haproxy-ignore: true"));
+    }
+    let asked = flag(service, "publish")?;
+    if asked == Some(false) {
+        return Err(PublishRefusal::meant("nodegate.io/haproxy-publish: false"));
+    }
+    match (&service.class, &policy.class) {
+        (Some(theirs), ours) if ours.as_ref() != Some(theirs) => {
+            return Err(PublishRefusal::meant(format!(
+                "its loadBalancerClass is {}, another controller's",
+                shown(theirs)
+            )));
+        }
+        (None, Some(ours)) if service.load_balancer => {
+            return Err(PublishRefusal::meant(format!(
+                "it has no loadBalancerClass, and --load-balancer-class is {ours}"
+            )));
+        }
+        _ => {}
+    }
+    let ours_by_name = asked.is_some() || service.class.is_some();
+    match policy.publish {
+        Publish::Annotated if !ours_by_name => Err(PublishRefusal::meant(
+            "it has no nodegate.io/haproxy-publish: true, which --publish=annotated asks for",
+        )),
+        Publish::LoadBalancers if !ours_by_name && !service.load_balancer => Err(PublishRefusal::meant(
+            "it is of type NodePort and has no nodegate.io/haproxy-publish: true (--publish)",
+        )),
+        Publish::All | Publish::Annotated | Publish::LoadBalancers => Ok(()),
+    }
+}
+
+fn flag(service: &ObservedService, name: &str) -> Result<Option<bool>, PublishRefusal> {
+    match service.annotations.get(name).map(String::as_str) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(PublishRefusal::problem("annotation", format!("haproxy-{name} takes true or false"))),
+    }
+}
+
+/// Somebody else's word, in one line.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(100).collect()
+}
+
+/// Whose connections are taken, as HAProxy writes it; none for everybody's. What is no range allows nobody: with the error
+/// comes how many of those there are.
+pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize) {
+    if service.source_ranges.is_empty() {
+        return (None, 0);
+    }
+    let read: Vec<String> =
+        service.source_ranges.iter().filter_map(|text| range(text)).take(MAX_RANGES).collect();
+    let unread = service.source_ranges.len() - read.len();
+    let everybody = |family| read.iter().any(|range| range == family);
+    if everybody("0.0.0.0/0") && everybody("::/0") { (None, unread) } else { (Some(read), unread) }
+}
+
+fn range(text: &str) -> Option<String> {
+    let (address, bits) = text.trim().split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
+    Some(format!("{address}/{bits}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(annotations: &[(&str, &str)], class: Option<&str>) -> ObservedService {
+        ObservedService {
+            load_balancer: true,
+            class: class.map(str::to_owned),
+            annotations: annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..ObservedService::default()
+        }
+    }
+
+    #[test]
+    fn a_class_is_somebodys_and_without_one_it_is_everybodys() {
+        let ours = PlanPolicy { class: Some("example.com/haproxy".to_owned()), ..PlanPolicy::default() };
+        for (class, policy, published) in [
+            (None, &PlanPolicy::default(), true),
+            (Some("other"), &PlanPolicy::default(), false),
+            (None, &ours, false),
+            (Some("other"), &ours, false),
+            (Some("example.com/haproxy"), &ours, true),
+        ] {
+            assert_eq!(is_ours(&service(&[], class), policy).is_ok(), published, "{class:?}");
+        }
+        // A Service of type NodePort can't have one.
+        let node_port = ObservedService { load_balancer: false, ..service(&[("publish", "true")], None) };
+        assert_eq!(is_ours(&node_port, &ours), Ok(()));
+    }
+
+    #[test]
+    fn a_service_of_type_node_port_has_to_ask() {
+        for (publish, plain, asks) in [
+            (Publish::LoadBalancers, false, true),
+            (Publish::All, true, true),
+            (Publish::Annotated, false, true),
+        ] {
+            let policy = PlanPolicy { publish, ..PlanPolicy::default() };
+            let published = |annotations: &[(&str, &str)]| {
+                let node_port = ObservedService { load_balancer: false, ..service(annotations, None) };
+                is_ours(&node_port, &policy).is_ok()
+            };
+            assert_eq!((published(&[]), published(&[("publish", "true")])), (plain, asks), "{publish}");
+        }
+        assert_eq!(PlanPolicy::default().publish, Publish::LoadBalancers);
+    }
+
+    #[test]
+    fn opting_in_and_out() {
+        let annotated = PlanPolicy { publish: Publish::Annotated, ..PlanPolicy::default() };
+        for (annotations, by_default, opted_in) in [
+            (&[][..], true, false),
+            (&[("publish", "true")], true, true),
+            (&[("publish", "false")], false, false),
+            (&[("publish", "yes")], false, false),
+            (&[("ignore", "true")], false, false),
+            (&[("ignore", "true"), ("publish", "true")], false, false),
+            (&[("port", "80")], true, false),
+        ] {
+            let published = |policy| is_ours(&service(annotations, None), policy).is_ok();
+            assert_eq!(
+                (published(&PlanPolicy::default()), published(&annotated)),
+                (by_default, opted_in),
+                "{annotations:?}"
+            );
+        }
+        // The class is a request for us by name.
+        let ours = PlanPolicy { class: Some("a/b".to_owned()), ..annotated };
+        assert_eq!(is_ours(&service(&[], Some("a/b")), &ours), Ok(()));
+    }
+
+    #[test]
+    fn what_is_no_range_allows_nobody() {
+        let of = |ranges: &[&str]| {
+            let source_ranges = ranges.iter().map(|range| (*range).to_owned()).collect();
+            sources(&ObservedService { source_ranges, ..ObservedService::default() })
+        };
+        let some = |ranges: &[&str]| Some(ranges.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]), (None, 0));
+        assert_eq!(of(&["10.0.0.0/8", " fd00::/8"]), (some(&["10.0.0.0/8", "fd00::/8"]), 0));
+        assert_eq!(of(&["10.0.0.0/8 0.0.0.0/0", "10.0.0.1", "10.0.0.0/33"]), (some(&[]), 3));
+        assert_eq!(of(&["0.0.0.0/0"]), (some(&["0.0.0.0/0"]), 0));
+        assert_eq!(of(&["0.0.0.0/0", "::/0"]), (None, 0));
+    }
+}

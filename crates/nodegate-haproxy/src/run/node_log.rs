@@ -1,0 +1,63 @@
+//! A line for each node that is taken out or comes back, with the reason.
+
+use crate::plan::desired::{Desired, PlannedNode, PlannedState};
+use crate::plan::facts::Facts;
+use std::collections::BTreeMap;
+
+/// What was told last of each node.
+#[derive(Default)]
+pub(crate) struct NodeLog {
+    told: BTreeMap<String, Told>,
+    begun: bool,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Told {
+    state: PlannedState,
+    reason: Option<String>,
+}
+
+impl NodeLog {
+    /// Tells what has changed. Of the first plan only the nodes that are out.
+    pub(crate) fn tell(&mut self, desired: &Desired, facts: &Facts) {
+        let now: BTreeMap<String, Told> =
+            desired.nodes.iter().map(|node| (node.name.clone(), told(node, facts))).collect();
+        for (node, told) in &now {
+            match self.told.get(node) {
+                Some(before) if before == told => {}
+                Some(_) => changed(node, told),
+                None if told.state != PlannedState::Ready => changed(node, told),
+                None if self.begun => tracing::info!(node, "new node; sending traffic to it"),
+                None => {}
+            }
+        }
+        for node in self.told.keys().filter(|node| !now.contains_key(*node)) {
+            tracing::info!(node, "the node is gone; removing its servers");
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            let ready = now.values().filter(|told| told.state == PlannedState::Ready).count();
+            let frontends = desired.frontends.len();
+            tracing::info!(nodes = now.len(), ready, frontends, "read the cluster");
+        }
+        self.told = now;
+    }
+}
+
+fn told(node: &PlannedNode, facts: &Facts) -> Told {
+    let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
+    Told { state: node.state, reason }
+}
+
+fn changed(node: &str, told: &Told) {
+    let reason = told.reason.as_deref();
+    match told.state {
+        PlannedState::Ready if reason.is_some() => {
+            tracing::info!(node, reason, "leaving the node to HAProxy's own checks");
+        }
+        PlannedState::Ready => tracing::info!(node, "the node is back; sending new traffic to it"),
+        PlannedState::Drain => {
+            tracing::info!(node, reason, "the node is draining; sending no new traffic to it");
+        }
+        PlannedState::Maint => tracing::info!(node, reason, "the node is out; sending no traffic to it"),
+    }
+}

@@ -1,0 +1,230 @@
+//! The objects that are watched, cut down to what is needed here.
+
+use crate::plan::annotation::{MAX_VALUE, PREFIX};
+use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodegate_kube_follow::{WatchedNode, resource};
+use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whose connections a Service takes, before there was a field for it.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const WEIGHT: &str = "nodegate.io/haproxy-weight";
+/// No Node or Service has more of anything than this.
+const MAX_PARTS: usize = 1000;
+
+/// A Service.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ServiceObject {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<ServiceSpec>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ServiceSpec {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(default)]
+    external_traffic_policy: Option<String>,
+    #[serde(default)]
+    load_balancer_class: Option<String>,
+    #[serde(default)]
+    load_balancer_source_ranges: Option<Vec<String>>,
+    #[serde(default)]
+    session_affinity: Option<String>,
+    #[serde(default)]
+    health_check_node_port: Option<u32>,
+    #[serde(default)]
+    ip_families: Option<Vec<String>>,
+    #[serde(default)]
+    ports: Option<Vec<Port>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Port {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(rename = "port")]
+    number: u32,
+    #[serde(default, rename = "nodePort")]
+    on_nodes: Option<u32>,
+    #[serde(default)]
+    protocol: Option<String>,
+}
+
+/// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules. Whether a kubelet is
+/// alive that the control plane does not hear (Ready=Unknown) only the agent there can tell, and `HAProxy`'s checks ask it.
+pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
+    let meta = &node.metadata;
+    let facts = node.facts();
+    let ready = facts.condition("Ready").map(|ready| ready.status);
+    let state = match ready {
+        Some(ConditionStatus::Unknown) => rules.alive(&facts),
+        _ => rules.node_ready(&Node::Present(facts), false),
+    };
+    ObservedNode {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
+        state: match &state {
+            Outcome::Pass => NodeState::Ready,
+            Outcome::Draining(_) => NodeState::Draining,
+            Outcome::Fail(_) => NodeState::NotReady,
+        },
+        reason: match &state {
+            Outcome::Pass => None,
+            Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
+        },
+        labels: Arc::new(labels(meta)),
+        weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
+        addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
+    }
+}
+
+/// Those that are what the API server lets pass: templates write them into a configuration.
+fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let key =
+        |text: &str| !text.is_empty() && text.len() <= 317 && text.chars().all(|c| plain(c) || c == '/');
+    let value = |text: &str| text.len() <= 63 && text.chars().all(plain);
+    let good = meta.labels.iter().flatten().filter(|(name, text)| key(name) && value(text));
+    good.map(|(name, text)| (name.clone(), text.clone())).take(MAX_PARTS).collect()
+}
+
+impl ServiceObject {
+    /// None if it has no ports on nodes.
+    pub(crate) fn facts(&self) -> Option<ObservedService> {
+        let spec = self.spec.as_ref()?;
+        if !matches!(spec.kind.as_deref(), Some("NodePort" | "LoadBalancer")) {
+            return None;
+        }
+        let meta = &self.metadata;
+        let annotations = meta.annotations.iter().flatten().filter_map(|(key, value)| {
+            let name = key.strip_prefix(PREFIX)?;
+            // One byte more than is read, so that it can be seen to be too long.
+            Some((clip(name), value.chars().take(MAX_VALUE + 1).collect()))
+        });
+        let family = |word: &String| match word.as_str() {
+            "IPv4" => Some(Family::V4),
+            "IPv6" => Some(Family::V6),
+            _ => None,
+        };
+        Some(ObservedService {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
+            load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
+            class: spec.load_balancer_class.as_deref().map(clip),
+            source_ranges: spec.source_ranges(meta),
+            sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
+            local: spec.external_traffic_policy.as_deref() == Some("Local"),
+            health_port: spec.health_check_node_port.and_then(port),
+            families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
+            ports: spec.ports.iter().flatten().filter_map(Port::facts).take(MAX_PARTS).collect(),
+            annotations: annotations.take(MAX_PARTS).collect(),
+        })
+    }
+}
+
+impl ServiceSpec {
+    /// The annotation is the field's predecessor, which kube-proxy still reads where the field is empty.
+    fn source_ranges(&self, meta: &ObjectMeta) -> Vec<String> {
+        let fields = self.load_balancer_source_ranges.iter().flatten().map(String::as_str);
+        let all: Vec<&str> = fields.collect();
+        let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
+        let all = if all.is_empty() { older().map_or(all, |text| text.split(',').collect()) } else { all };
+        // One too many is seen to be too many.
+        all.into_iter().map(clip).filter(|text| !text.trim().is_empty()).take(MAX_PARTS + 1).collect()
+    }
+}
+
+impl Port {
+    fn facts(&self) -> Option<PortFacts> {
+        Some(PortFacts {
+            name: self.name.as_deref().map(clip),
+            port: port(self.number)?,
+            node_port: self.on_nodes.and_then(port).unwrap_or(0),
+            protocol: clip(self.protocol.as_deref().unwrap_or("TCP")),
+        })
+    }
+}
+
+fn port(number: u32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|port| *port != 0)
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(253).collect()
+}
+
+resource!(ServiceObject, NamespaceResourceScope, "Service", "", "services");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_with_everything_left_out_or_odd_are_read() {
+        for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
+            let node: WatchedNode = serde_json::from_str(json).unwrap();
+            let reason = Some("ReadyConditionMissing".to_owned());
+            assert_eq!(
+                node_facts(&node, &Policy::default()),
+                ObservedNode { reason, ..ObservedNode::default() }
+            );
+            let service: ServiceObject = serde_json::from_str(json).unwrap();
+            assert_eq!(service.facts(), None);
+        }
+        let odd = r#"{"spec":{"type":"NodePort","ports":[{"port":99999,"nodePort":1},{"port":1,"nodePort":99999}]}}"#;
+        let service: ServiceObject = serde_json::from_str(odd).unwrap();
+        assert_eq!(service.facts().unwrap().ports.iter().map(|p| p.node_port).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn what_drains_by_the_agents_rules_drains_here_and_not_ready_beats_it() {
+        let node = |metadata: &str, spec: &str, ready: &str, drain_on: &str| {
+            let json = format!(
+                r#"{{"metadata":{{{metadata}}},"spec":{{{spec}}},"status":{{"conditions":[
+                    {{"type":"DiskPressure","status":"False"}},{{"type":"Ready","status":"{ready}","reason":"x"}}]}}}}"#
+            );
+            let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
+            node_facts(&serde_json::from_str(&json).unwrap(), &rules).state
+        };
+        let default = nodegate_readiness::DrainSignals::default().to_string();
+        let taint = |key: &str| {
+            format!(r#""taints":[{{"key":"a","effect":"NoExecute"}},{{"key":"{key}","value":"x"}}]"#)
+        };
+        let label = r#""labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
+        assert_eq!(node("", &taint("b"), "True", &default), NodeState::Ready);
+        assert_eq!(node("", &taint("b"), "Unknown", &default), NodeState::Ready, "the agent there knows");
+        for (metadata, spec) in [
+            ("", r#""unschedulable":true"#.to_owned()),
+            ("", taint("ToBeDeletedByClusterAutoscaler")),
+            ("", taint("karpenter.sh/disrupted")),
+            ("", taint("node.kubernetes.io/out-of-service")),
+            (label, String::new()),
+            (r#""deletionTimestamp":"2026-01-01T00:00:00Z""#, String::new()),
+        ] {
+            assert_eq!(node(metadata, &spec, "True", &default), NodeState::Draining, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "False", &default), NodeState::NotReady, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "Unknown", &default), NodeState::Draining, "{metadata} {spec}");
+            assert_eq!(node(metadata, &spec, "True", "none"), NodeState::Ready, "{metadata} {spec}");
+        }
+        assert_eq!(node("", &taint("own"), "True", "taint:own"), NodeState::Draining);
+        let by_value = r#""labels":{"maintenance":"planned"}"#;
+        for (metadata, taint, signal, other) in [
+            ("", taint("own"), "taint:own=x", "taint:own=y"),
+            ("", taint("own"), "taint:a:NoExecute", "taint:a:NoSchedule"),
+            (by_value, String::new(), "label:maintenance=planned", "label:maintenance=done"),
+            ("", String::new(), "condition:DiskPressure=False", "condition:DiskPressure"),
+        ] {
+            assert_eq!(node(metadata, &taint, "True", signal), NodeState::Draining, "{signal}");
+            assert_eq!(node(metadata, &taint, "True", other), NodeState::Ready, "{other}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the watches hold between them.
+
+use crate::plan::facts::{Facts, ObservedNode, ObservedService};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A Service's namespace and name.
+pub type ServiceKey = (String, String);
+
+/// Everything observed, and whether it is complete.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What there is.
+    pub facts: Facts,
+    /// Services whose deletion the watch told by itself, since they were last seen.
+    pub deleted: BTreeSet<ServiceKey>,
+    /// Which lists have been complete once.
+    pub synced: BTreeSet<String>,
+}
+
+/// More deletions at once than this need not be remembered.
+const MAX_DELETED: usize = 10_000;
+
+impl Observed {
+    /// A Node was seen; true if that is news.
+    pub fn set_node(&mut self, node: ObservedNode) -> bool {
+        if self.facts.nodes.get(&node.name).is_some_and(|old| **old == node) {
+            return false;
+        }
+        self.facts.nodes.insert(node.name.clone(), Arc::new(node));
+        true
+    }
+
+    /// All Nodes were listed.
+    pub fn set_nodes(&mut self, nodes: BTreeMap<String, Arc<ObservedNode>>) {
+        self.facts.nodes = nodes;
+    }
+
+    /// A Node is gone.
+    pub fn remove_node(&mut self, name: &str) -> bool {
+        self.facts.nodes.remove(name).is_some()
+    }
+
+    /// A Service was seen; true if that is news.
+    pub fn set_service(&mut self, service: ObservedService) -> bool {
+        let key = (service.namespace.clone(), service.name.clone());
+        self.deleted.remove(&key);
+        if self.facts.services.get(&key).is_some_and(|old| **old == service) {
+            return false;
+        }
+        self.facts.services.insert(key, Arc::new(service));
+        true
+    }
+
+    /// All Services of a namespace (none: of all namespaces) were listed.
+    pub fn set_services(
+        &mut self,
+        namespace: Option<&str>,
+        services: BTreeMap<ServiceKey, Arc<ObservedService>>,
+    ) {
+        self.facts.services.retain(|(of, _), _| namespace.is_some_and(|namespace| of != namespace));
+        self.deleted.retain(|key| !services.contains_key(key));
+        self.facts.services.extend(services);
+    }
+
+    /// Of which Services it still matters that they were deleted.
+    pub fn keep_deleted(&mut self, matters: impl Fn(&ServiceKey) -> bool) {
+        self.deleted.retain(matters);
+    }
+
+    /// A Service is gone.
+    pub fn remove_service(&mut self, key: ServiceKey) -> bool {
+        let known = self.facts.services.remove(&key).is_some();
+        if known && self.deleted.len() < MAX_DELETED {
+            self.deleted.insert(key);
+        }
+        debug_assert!(self.deleted.len() <= MAX_DELETED, "too many deletions");
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::guard::{Guard, Held};
+    use crate::plan::policy::PlanPolicy;
+
+    #[test]
+    fn deletions_are_remembered_until_they_have_been_accepted() {
+        let (mut observed, mut guard) =
+            (Observed::default(), Guard::new(&PlanPolicy::default(), Facts::default()));
+        let service = |name: usize| ObservedService { name: name.to_string(), ..ObservedService::default() };
+        for name in 0..=MAX_DELETED {
+            observed.set_service(service(name));
+            guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            observed.remove_service((String::new(), name.to_string()));
+            observed.keep_deleted(|key| guard.holds(key));
+            let (facts, held) = guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            assert_eq!(
+                (facts.services.len(), held),
+                (0, Held::default()),
+                "the deletion of {name} is doubted"
+            );
+            observed.keep_deleted(|key| guard.holds(key));
+            assert!(observed.deleted.is_empty());
+        }
+    }
+}

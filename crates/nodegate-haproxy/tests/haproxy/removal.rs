@@ -1,0 +1,169 @@
+//! What may vanish at once: servers are counted, and what only looks like a loss goes through.
+
+use crate::Row;
+use crate::lab::{Lab, get, node, node_name};
+use crate::traffic::Traffic;
+use serde_json::json;
+
+fn held(lab: &Lab, kind: &str) -> Option<f64> {
+    lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}"))
+}
+
+fn config(lab: &Lab) -> String {
+    std::fs::read_to_string(&lab.config).unwrap()
+}
+
+fn mentions(lab: &Lab, index: usize) -> bool {
+    config(lab).contains(&format!("server {} ", node_name(index)))
+}
+
+async fn restart(lab: &mut Lab, more: &[&str]) {
+    lab.program.take().unwrap().kill().await.unwrap();
+    lab.start_program(more);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_without_addresses_keep_the_last_ones() {
+    addresses_vanish().await;
+}
+
+pub(crate) async fn addresses_vanish() -> Row {
+    let mut lab = Lab::new(3).await;
+    let port = lab.publish().await;
+    let before = config(&lab);
+    let traffic = Traffic::start(port);
+    for index in 0..3 {
+        let mut bare = node(index);
+        bare["status"]["addresses"] = json!([{"type": "Hostname", "address": node_name(index)}]);
+        lab.sim.apply(bare).unwrap();
+    }
+    lab.until("the addresses are kept", async || held(&lab, "addresses") == Some(3.0)).await;
+    // The same after a restart.
+    lab.until("they are in a file", async || std::fs::read_to_string(lab.state("cluster.json")).is_ok())
+        .await;
+    restart(&mut lab, &[]).await;
+    lab.until("the addresses are kept again", async || {
+        lab.is_ready() && held(&lab, "addresses") == Some(3.0)
+    })
+    .await;
+    let seen = traffic.answered();
+    lab.until("traffic goes on", async || traffic.answered() > seen + 20).await;
+    assert_eq!(config(&lab), before, "{}", lab.log());
+    assert!(
+        lab.log().contains("has vanished at once; keeping it") && lab.log().contains("node-001"),
+        "{}",
+        lab.log()
+    );
+    for index in 0..3 {
+        lab.add_node(index);
+    }
+    lab.until("nothing is kept any more", async || held(&lab, "addresses") == Some(0.0)).await;
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!("3 addresses kept, over a restart, too; {good} requests, 0 lost");
+    Row { what: "all Nodes lose their addresses for a moment", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_were_all_replaced_while_the_program_was_away_go_through() {
+    replaced_while_away().await;
+}
+
+pub(crate) async fn replaced_while_away() -> Row {
+    let mut lab = Lab::new(4).await;
+    let port = lab.publish().await;
+    let traffic = Traffic::start(port);
+    lab.program.take().unwrap().kill().await.unwrap();
+    for index in 0..4 {
+        lab.sim.delete_node(&node_name(index));
+        lab.add_node(4 + index);
+    }
+    lab.start_program(&[]);
+    for index in 4..8 {
+        lab.until_asked(index).await;
+    }
+    for index in 0..4 {
+        lab.until_spared(index).await;
+        assert!(!mentions(&lab, index), "{}", config(&lab));
+    }
+    assert_eq!(held(&lab, "nodes"), Some(0.0), "{}", lab.log());
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!("the new ones serve, the old ones are gone; {good} requests, 0 lost");
+    Row { what: "all nodes replaced while the program was away", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_setting_is_meant() {
+    changed_setting().await;
+}
+
+pub(crate) async fn changed_setting() -> Row {
+    let mut lab = Lab::new(4).await;
+    let mut labelled = node(0);
+    labelled["metadata"]["labels"]["role"] = json!("ingress");
+    lab.sim.apply(labelled).unwrap();
+    let port = lab.publish().await;
+    let traffic = Traffic::start(port);
+    // With the same settings three of four nodes are too many.
+    lab.program.take().unwrap().kill().await.unwrap();
+    for index in 1..4 {
+        lab.sim.delete_node(&node_name(index));
+    }
+    lab.start_program(&[]);
+    lab.until("they are kept", async || held(&lab, "nodes") == Some(3.0)).await;
+    lab.until("it is ready", async || lab.is_ready()).await;
+    for index in 1..4 {
+        assert!(mentions(&lab, index), "{}", lab.log());
+        lab.add_node(index);
+    }
+    lab.until("all are back", async || held(&lab, "nodes") == Some(0.0)).await;
+    restart(&mut lab, &["--node-selector", "role=ingress"]).await;
+    for index in 1..4 {
+        lab.until("they are gone", async || !mentions(&lab, index)).await;
+    }
+    lab.until("it is ready", async || lab.is_ready()).await;
+    assert!(get(port).is_ok() && mentions(&lab, 0), "{}", lab.log());
+    assert_eq!(held(&lab, "nodes"), Some(0.0), "{}", lab.log());
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!("3 of 4 missing: kept; 3 of 4 deselected: gone; {good} requests, 0 lost");
+    Row { what: "a narrower --node-selector", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubeconfig_of_another_cluster_changes_nothing_until_it_is_meant() {
+    another_cluster().await;
+}
+
+/// The other cluster has Nodes and a Service of the same names.
+pub(crate) async fn another_cluster() -> Row {
+    let mut lab = Lab::new(2).await;
+    let port = lab.publish().await;
+    let traffic = Traffic::start(port);
+    lab.until("it is remembered", async || {
+        std::fs::read_to_string(lab.state("cluster.json")).is_ok_and(|text| text.contains("\"web\""))
+    })
+    .await;
+    let before = config(&lab);
+    let other = Lab::new(2).await;
+    other.sim.apply(other.service("web", port, &json!({}))).unwrap();
+    lab.program.take().unwrap().kill().await.unwrap();
+    let (own, kubeconfig) = (lab.dir.path().join("own"), lab.dir.path().join("kubeconfig"));
+    std::fs::rename(&kubeconfig, &own).unwrap();
+    other.sim.write_kubeconfig(&kubeconfig).unwrap();
+    lab.start_program(&[]);
+    lab.until("everything is kept", async || held(&lab, "services") == Some(1.0)).await;
+    lab.until("it is ready", async || lab.is_ready()).await;
+    assert!(lab.log().contains("KUBECONFIG may name another cluster"), "{}", lab.log());
+    assert_eq!((held(&lab, "nodes"), config(&lab)), (Some(2.0), before), "{}", lab.log());
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    restart(&mut lab, &["--max-removal", "100"]).await;
+    lab.until("the other cluster serves", async || {
+        get(port).is_ok() && other.served.lock().unwrap().values().sum::<u64>() > 0
+    })
+    .await;
+    let result = format!("named, all kept; with --max-removal 100 it counts; {good} requests, 0 lost");
+    Row { what: "the kubeconfig of another cluster", result }
+}

@@ -1,0 +1,101 @@
+//! What runs on the nodes: applications, who answers health checks, and agents.
+
+use crate::lab::node_address;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// Requests by the node that they reached.
+pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
+
+pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
+    count_of(counts, node_address(index))
+}
+
+pub(crate) fn count_of(counts: &Counts, node: IpAddr) -> u64 {
+    counts.lock().unwrap().get(&node).copied().unwrap_or(0)
+}
+
+/// An HTTP server on all addresses that counts by the address it was reached at.
+pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
+    serve_status(counts, move |at| if healthy(at) { "200 OK" } else { "503 Service Unavailable" }).await
+}
+
+/// The same with statuses of its own.
+pub(crate) async fn serve_status(
+    counts: Counts,
+    status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
+) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let (counts, status) = (counts.clone(), status.clone());
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                assert!(bytes > 0);
+                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+                *counts.lock().unwrap().entry(at).or_insert(0) += 1;
+                let status = status(at);
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
+/// Requests by the node and by what was asked.
+pub(crate) type Asked = Arc<Mutex<BTreeMap<(IpAddr, String), u64>>>;
+
+/// An HTTP server on all addresses that counts by the address it was reached at and by the path; each answer is 200.
+pub(crate) async fn serve_paths(asked: Asked) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let asked = asked.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 2048];
+                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
+                let request = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
+                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+                *asked.lock().unwrap().entry((at, path)).or_insert(0) += 1;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                    .await;
+                let _ = stream.shutdown().await;
+                let _ = stream.read(&mut buffer).await;
+            });
+        }
+    });
+    port
+}
+
+/// Agents of HAProxy's agent-check, each of which always says the same.
+pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
+    counted_agents(Counts::default(), word).await
+}
+
+/// The same, with a count of how often each was asked.
+pub(crate) async fn counted_agents(counts: Counts, word: fn(IpAddr) -> &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
+            *counts.lock().unwrap().entry(at).or_insert(0) += 1;
+            let _ = stream.write_all(word(at)).await;
+        }
+    });
+    port
+}

@@ -1,0 +1,44 @@
+//! Bookmarks: how often they come, and what they carry.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::store::object::{Key, Obj, Object, meta_mut};
+use crate::store::resource::Resource;
+use crate::wire::release::Release;
+use crate::writes::defaults::blank_status;
+
+/// The API server sends its last bookmark this long before the watch times out.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// Returns the next bookmark: an interval away (a little jittered), or shortly before the end if that is
+/// sooner.
+pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Option<Instant> {
+    let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
+    Some((now + jittered).min(last))
+}
+
+/// Returns an empty object that carries only a version (and the mark that initial events are over).
+pub(super) fn object(resource: &'static Resource, version: u64, end: bool, release: Release) -> Obj {
+    let mut value = match resource.plural {
+        "nodes" => json!({"spec": {}, "status": blank_status()}),
+        "pods" => json!({"spec": {"containers": null}, "status": {}}),
+        "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
+        "configmaps" | "secrets" | "serviceaccounts" | "endpoints" => json!({}),
+        _ if resource.has_status() => json!({"spec": {}, "status": {}}),
+        _ => json!({"spec": {}}),
+    };
+    let meta = meta_mut(&mut value);
+    meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+    if release.writes_null_times() {
+        meta.insert("creationTimestamp".to_owned(), Value::Null);
+    }
+    if end {
+        meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
+    }
+    Object::new(resource, Key::new("", ""), version, value)
+}

@@ -1,0 +1,109 @@
+//! What a request is, before anybody answers it.
+
+use std::sync::{Arc, Mutex};
+
+use http::header::{HeaderMap, HeaderName, USER_AGENT};
+use http::{Method, Request};
+
+use super::server::Api;
+use crate::counters::RequestKind;
+use crate::faults::requests::{Effect, RequestInfo};
+use crate::store::object::Key;
+use crate::store::resource::Resource;
+use crate::wire::format::ObjectFormat;
+use crate::wire::request::{QueryString, ResourcePath, Route};
+
+/// In the extensions of a request: its connection has brought a certificate of this cluster's CA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Certified;
+
+/// One request, read as far as it must be to know what it is.
+pub(super) struct AskedOperation {
+    pub method: Method,
+    pub route: Route,
+    pub query: QueryString,
+    /// The same as it was written, if there is one.
+    pub raw_query: Option<String>,
+    pub headers: HeaderMap,
+    /// Whether the connection has brought a client certificate; only the administrator has one.
+    pub certified: bool,
+    pub kind: RequestKind,
+    /// The number of the server that was asked.
+    pub server: usize,
+    /// The faults that hit it.
+    pub effects: Vec<Effect>,
+}
+
+impl AskedOperation {
+    pub(super) fn new<B>(request: &Request<B>, server: usize) -> Self {
+        let path = request.uri().path().to_owned();
+        let route = Route::parse(&path);
+        let raw_query = request.uri().query().map(str::to_owned);
+        let query = QueryString::parse(raw_query.as_deref().unwrap_or_default());
+        let (verb, resource) = match &route {
+            Route::Resource(target) => {
+                (target.verb(request.method(), &query).to_owned(), target.full_resource())
+            }
+            Route::Path(path) => (request.method().as_str().to_lowercase(), path.clone()),
+        };
+        let headers = request.headers().clone();
+        let certified = request.extensions().get::<Certified>().is_some();
+        let kind = RequestKind { verb, resource, ..RequestKind::default() };
+        let (method, effects) = (request.method().clone(), Vec::new());
+        let mut asked =
+            AskedOperation { method, route, query, raw_query, headers, certified, kind, server, effects };
+        let agent = asked.header(&USER_AGENT).split(' ').next().unwrap_or_default().to_owned();
+        asked.kind.user_agent = agent;
+        asked
+    }
+
+    pub(super) fn header(&self, name: &HeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    pub(super) fn info(&self) -> RequestInfo {
+        let resource = match &self.route {
+            Route::Resource(target) => target.resource.clone(),
+            Route::Path(_) => String::new(),
+        };
+        let (verb, user) = (self.kind.verb.clone(), self.kind.user.clone());
+        RequestInfo { resource, verb, user, server: self.server }
+    }
+
+    /// Returns the field manager: as asked, or the program's name from the `User-Agent`.
+    pub(super) fn manager(&self) -> String {
+        match (self.query.text("fieldManager"), self.header(&USER_AGENT).split('/').next()) {
+            ("", None | Some("")) => "unknown".to_owned(),
+            ("", Some(program)) => program.chars().take(128).collect(),
+            (name, _) => name.to_owned(),
+        }
+    }
+}
+
+/// What is to be done with objects of a resource.
+pub(super) struct Operation<'a> {
+    pub api: &'a Arc<Api>,
+    pub asked: &'a AskedOperation,
+    pub target: &'a ResourcePath,
+    pub resource: &'static Resource,
+    /// How the answer is to look.
+    pub format: ObjectFormat,
+    /// What the client is to be warned of.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn query(&self) -> &'a QueryString {
+        &self.asked.query
+    }
+
+    /// Where the named object is.
+    pub(super) fn key(&self) -> Key {
+        Key::new(&*self.target.namespace, &*self.target.name)
+    }
+
+    /// Returns true if it is about the status alone.
+    pub(super) fn status_only(&self) -> bool {
+        self.target.subresource == "status"
+    }
+}

@@ -1,0 +1,228 @@
+//! From a request to its answer: who asks, may they, what is it, who answers.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use tower::BoxError;
+
+use super::auth::{AccessRequest, User};
+use super::operation::{AskedOperation, Operation};
+use super::server::Api;
+use super::{delete, evict, paths, proxy, read, watch, write};
+use crate::faults;
+use crate::faults::requests::Effect;
+use crate::store::object::uuid;
+use crate::store::resource;
+use crate::store::status::ApiStatus;
+use crate::wire::reply::{self, ApiReply};
+use crate::wire::request::{ResourcePath, Route};
+use crate::wire::{format, protobuf};
+
+/// The API server's limit for request bodies.
+const MAX_BODY: usize = 3 << 20;
+/// A client that sends its body slower than this is given up.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Api {
+    /// Answers one request.
+    pub(crate) async fn serve<B>(self: Arc<Self>, request: Request<B>) -> ApiReply
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
+        let mut asked = AskedOperation::new(&request, self.number);
+        let user = self.authenticate(&asked);
+        if let Ok(user) = &user {
+            asked.kind.user.clone_from(&user.name);
+        }
+        asked.effects = self.faults.on_request(&asked.info());
+        let count = self.counters.request(asked.kind.clone());
+        let outcome = self.answer(&asked, user, request.into_body()).await;
+        let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
+        if asked.method == Method::HEAD {
+            *reply.body_mut() = reply::nothing();
+        }
+        if !reply::is_abandoned(&reply) {
+            count.answered(reply.status().as_u16());
+        }
+        self.add_headers(&mut reply);
+        if asked.effects.contains(&Effect::GoAway) {
+            reply.extensions_mut().insert(reply::GoAway);
+        }
+        faults::body::reply(reply, &asked.effects)
+    }
+
+    async fn answer<B>(
+        self: &Arc<Self>,
+        asked: &AskedOperation,
+        user: Result<User, ApiStatus>,
+        body: B,
+    ) -> Result<ApiReply, ApiStatus>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
+        for effect in &asked.effects {
+            match effect {
+                Effect::Latency { ms } => tokio::time::sleep(Duration::from_millis(*ms)).await,
+                Effect::Hang => std::future::pending().await,
+                Effect::Status { code: 429, retry_after } => {
+                    return Ok(reply::too_many_requests(*retry_after));
+                }
+                Effect::CacheInitializing { retry_after } => {
+                    return Err(ApiStatus::cache_initializing(*retry_after));
+                }
+                Effect::Status { code, retry_after } => {
+                    let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                    if code != StatusCode::FORBIDDEN {
+                        return Err(ApiStatus::with_code(code, *retry_after));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let user = user?;
+        let refusal = |e: &Effect| matches!(e, Effect::Forbidden | Effect::Status { code: 403, .. });
+        let refused = asked.effects.iter().any(refusal);
+        match &asked.route {
+            Route::Path(path) => {
+                if refused || !user.may_path(path) {
+                    let verb = asked.method.as_str().to_lowercase();
+                    return Err(ApiStatus::forbidden_path(&user.name, &verb, path));
+                }
+                if let Some(reply) = self.etcd.health(path).await {
+                    return Ok(reply);
+                }
+                Ok(paths::reply(asked, path, self.settings.release))
+            }
+            Route::Resource(target) => {
+                let ask = AccessRequest::of(target, &asked.kind.verb, &asked.query);
+                if refused || !user.may(&ask) {
+                    return Err(ask.refusal(&user.name));
+                }
+                self.resource(asked, target, body).await
+            }
+        }
+    }
+
+    /// Who the request comes from.
+    fn authenticate(&self, asked: &AskedOperation) -> Result<User, ApiStatus> {
+        if asked.certified {
+            return Ok(User::admin());
+        }
+        let authorization = asked.header(&AUTHORIZATION);
+        match authorization.strip_prefix("Bearer ").or_else(|| authorization.strip_prefix("bearer ")) {
+            Some(token) => self.tokens.user(token.trim()).ok_or_else(ApiStatus::unauthorized),
+            None if self.settings.anonymous => Ok(User::anonymous()),
+            None => Ok(User::admin()),
+        }
+    }
+
+    /// The headers that every answer has.
+    fn add_headers(&self, reply: &mut ApiReply) {
+        let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
+        let headers = reply.headers_mut();
+        let mut set = |name: &'static str, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.entry(HeaderName::from_static(name)).or_insert(value);
+            }
+        };
+        set("audit-id", &uuid());
+        set("cache-control", "no-cache, private");
+        // Flow control comes after authentication: a 401 never gets there.
+        if !unauthorized {
+            set("x-kubernetes-pf-flowschema-uid", &self.flow.0);
+            set("x-kubernetes-pf-prioritylevel-uid", &self.flow.1);
+        }
+    }
+
+    async fn resource<B>(
+        self: &Arc<Self>,
+        asked: &AskedOperation,
+        target: &ResourcePath,
+        body: B,
+    ) -> Result<ApiReply, ApiStatus>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
+        let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
+            let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
+            // A path of a namespaced object without its namespace is no path.
+            sub && (r.namespaced != target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
+        });
+        let Some(resource) = resource else {
+            let known = resource::GROUPS.contains(&target.group.as_str()) && target.version == "v1";
+            return if known { Err(ApiStatus::no_resource()) } else { Ok(reply::plain_not_found()) };
+        };
+        let (evicts, proxies) = (target.subresource == "eviction", target.subresource == "proxy");
+        let named = !target.name.is_empty();
+        let allowed = match asked.method {
+            Method::GET | Method::HEAD => !evicts,
+            // Nobody has asked for more yet.
+            _ if proxies => false,
+            Method::POST => {
+                if named {
+                    evicts
+                } else {
+                    !resource.namespaced || !target.namespace.is_empty()
+                }
+            }
+            Method::PUT | Method::PATCH => named && !evicts,
+            Method::DELETE => target.subresource.is_empty(),
+            _ => false,
+        };
+        if !allowed {
+            return Err(ApiStatus::method_not_allowed());
+        }
+        let format = format::format(asked.header(&ACCEPT))?;
+        let warnings = Mutex::default();
+        let operation = Operation { api: self, asked, target, resource, format, warnings };
+        match asked.kind.verb.as_str() {
+            "get" if proxies => return proxy::get(&operation).await,
+            "get" => return read::get(&operation).await,
+            "list" => return read::list(&operation).await,
+            "watch" => return watch::watch(&operation).await,
+            _ => {}
+        }
+        let body = self.body(asked, body).await?;
+        self.etcd.write(resource, &asked.query).await?;
+        match asked.kind.verb.as_str() {
+            "create" if evicts => evict::evict(&operation, &body),
+            "create" => write::create(&operation, &body),
+            "update" => write::update(&operation, &body),
+            "patch" => write::patch(&operation, asked.header(&CONTENT_TYPE), &body),
+            "delete" => delete::delete(&operation, &body),
+            _ => delete::collection(&operation, &body),
+        }
+    }
+
+    /// Reads a body, within limits of size and time, as JSON.
+    async fn body<B>(&self, asked: &AskedOperation, body: B) -> Result<Bytes, ApiStatus>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+    {
+        let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+        let bytes = match read {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                return Err(ApiStatus::too_large(format!("limit is {MAX_BODY}")));
+            }
+            Ok(Err(_)) => return Err(ApiStatus::bad_request("unexpected EOF")),
+            Err(_) => return Err(ApiStatus::with_code(StatusCode::GATEWAY_TIMEOUT, 0)),
+        };
+        let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/vnd.kubernetes.protobuf" => {
+                protobuf::to_json(&bytes).ok_or_else(ApiStatus::unread_protobuf)
+            }
+            _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
+            "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
+            // JSON is YAML; block YAML is not read.
+            "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
+            _ => Err(ApiStatus::undecodable()),
+        }
+    }
+}

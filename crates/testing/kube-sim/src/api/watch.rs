@@ -1,0 +1,380 @@
+//! Watches: a stream of events, one chunk each, flushed as it comes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::StatusCode;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::bookmark;
+use super::operation::Operation;
+use super::read::reach;
+use super::server::Api;
+use crate::counters::Open;
+use crate::faults::etcd::{Cache, Caches};
+use crate::faults::requests::{Effect, RequestInfo};
+use crate::kubectl::table::{self, Include};
+use crate::store::object::{Obj, Object, meta_mut, render};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::ApiStatus;
+use crate::store::{Change, Feed, Start, Store, Subscription};
+use crate::wire::format::{ObjectFormat, metadata_only};
+use crate::wire::options;
+use crate::wire::reply::{self, ApiReply, StreamCut};
+use crate::wire::request::QueryString;
+
+/// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
+const DEFAULT_TIMEOUT: u64 = 1_800;
+/// A year is for ever; more would overflow the clock.
+const MAX_TIMEOUT: u64 = 31_536_000;
+
+/// Starts a watch.
+pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
+    let (api, resource, query) = (operation.api, operation.resource, operation.query());
+    options::check_watch(query, api.settings.release)?;
+    let mut selector = options::selector(resource, query)?;
+    if !operation.target.name.is_empty() {
+        selector = selector.named(&operation.target.name);
+    }
+    let asked = options::version(query)?;
+    // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
+    let initial = match query.get("sendInitialEvents") {
+        Some(_) => query.flag("sendInitialEvents"),
+        None => asked == 0,
+    };
+    let cache = api.etcd.cache(resource);
+    if initial
+        && query.text("resourceVersion").is_empty()
+        && let Some(cache) = &cache
+        && let Err(status) = consistent(&api.store, cache, query).await
+    {
+        return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
+    }
+    let start = start(api, cache.as_deref(), initial, asked).await?;
+    let namespace = operation.target.within();
+    let mut watch = Watch::new(operation, selector);
+    watch.from = asked;
+    if !operation.asked.effects.contains(&Effect::CloseWatch) {
+        match api.store.watch(resource, namespace, &watch.selector, start) {
+            Ok(mut subscription) => {
+                if let Some(cache) = cache {
+                    subscription.version = cache.version;
+                    if initial {
+                        subscription.initial = cache.list(namespace, &watch.selector);
+                    }
+                }
+                if initial {
+                    watch.from = subscription.version;
+                }
+                let marks_end = initial && watch.bookmarks && api.settings.release.streams_lists();
+                watch.begin(subscription, marks_end);
+            }
+            Err(oldest) => watch.pending.push_back(Pending::Expired(asked, oldest)),
+        }
+    }
+    let events =
+        stream::unfold(watch, |mut watch| async move { watch.next().await.map(|event| (event, watch)) });
+    Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
+}
+
+/// Where a watch starts: in the store, or, if that is cut off, with what the cache holds.
+async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> Result<Start, ApiStatus> {
+    match cache {
+        Some(cache) if initial => {
+            cache.reach(asked).await?;
+            Ok(Start::After(cache.version))
+        }
+        None if initial => {
+            reach(api, asked).await?;
+            Ok(Start::Everything)
+        }
+        Some(cache) if asked == 0 => Ok(Start::After(cache.version)),
+        None if asked == 0 => Ok(Start::After(api.store.version())),
+        _ => Ok(Start::After(asked)),
+    }
+}
+
+/// Whoever wants to begin with what etcd holds now waits: for etcd to say which version that is, and for the cache to get there.
+async fn consistent(store: &Store, cache: &Cache, query: &QueryString) -> Result<(), ApiStatus> {
+    if cache.asks_etcd() {
+        return cache.reach(store.version()).await;
+    }
+    tokio::time::sleep(timeout(query)).await;
+    let why = "context deadline exceeded";
+    Err(ApiStatus::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why))
+}
+
+/// How long a watch lasts at most.
+fn timeout(query: &QueryString) -> Duration {
+    match query.number("timeoutSeconds") {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
+        _ => Duration::from_millis(fastrand::u64(DEFAULT_TIMEOUT * 1_000..DEFAULT_TIMEOUT * 2_000)),
+    }
+}
+
+fn error_event(status: &ApiStatus) -> Bytes {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.json()).into()
+}
+
+struct Watch {
+    api: Arc<Api>,
+    resource: &'static Resource,
+    selector: Selector,
+    format: ObjectFormat,
+    include: Include,
+    info: RequestInfo,
+    from: u64,
+    pending: VecDeque<Pending>,
+    subscription: Option<Subscription>,
+    /// Is told when the link to etcd is cut or mended.
+    cuts: tokio::sync::watch::Receiver<Caches>,
+    deadline: Instant,
+    bookmark: Option<Instant>,
+    bookmarks: bool,
+    columns_sent: bool,
+    broken: bool,
+    _open: Open,
+}
+
+/// What is still to be said. It is rendered when its turn comes: a list may be 100 MB.
+enum Pending {
+    Added(Obj),
+    /// All of the above was there at this version.
+    InitialEnd(u64),
+    Changed(Arc<Change>),
+    /// Changes since the first version are no longer known, but those since the second.
+    Expired(u64, u64),
+}
+
+type Event = Result<Frame<Bytes>, StreamCut>;
+
+impl Watch {
+    /// One that has nothing to say yet.
+    fn new(operation: &Operation<'_>, selector: Selector) -> Self {
+        let (api, query) = (operation.api, operation.query());
+        let now = Instant::now();
+        let deadline = now + timeout(query);
+        let bookmarks = query.flag("allowWatchBookmarks");
+        let bookmark = bookmarks.then(|| bookmark::next(api.settings.bookmark_interval, now, deadline));
+        Watch {
+            api: api.clone(),
+            resource: operation.resource,
+            selector,
+            format: operation.format,
+            include: Include::of(query),
+            info: operation.asked.info(),
+            from: 0,
+            pending: VecDeque::new(),
+            subscription: None,
+            cuts: api.etcd.changes(),
+            deadline,
+            bookmark: bookmark.flatten(),
+            bookmarks,
+            columns_sent: false,
+            broken: false,
+            _open: api.counters.watch(),
+        }
+    }
+
+    fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
+        self.pending.extend(std::mem::take(&mut subscription.initial).into_iter().map(Pending::Added));
+        self.pending.extend(mark_end.then_some(Pending::InitialEnd(subscription.version)));
+        self.pending.extend(std::mem::take(&mut subscription.replay).into_iter().map(Pending::Changed));
+        self.subscription = Some(subscription);
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.broken {
+                return Some(Err(StreamCut));
+            }
+            // Also while there is always something to say.
+            if Instant::now() >= self.deadline {
+                return None;
+            }
+            let deaf = self.api.faults.deaf(&self.info);
+            let cache = self.api.etcd.cache(self.resource);
+            // What a server that is cut off from etcd has not heard waits until it has.
+            let known = |pending: &mut Pending| match (pending, &cache) {
+                (Pending::Changed(change), Some(cache)) => change.version <= cache.version,
+                _ => true,
+            };
+            if let Some(pending) = self.pending.pop_front_if(known) {
+                // A deaf watch loses what it should have said, as one that was silently dropped does.
+                if deaf.is_none()
+                    && let Some(line) = self.render(pending)
+                {
+                    return Some(Ok(Frame::data(self.damaged(line))));
+                }
+                continue;
+            }
+            let wake = self.bookmark.map_or(self.deadline, |b| b.min(self.deadline));
+            let feed = &mut self.subscription.as_mut()?.feed;
+            tokio::select! {
+                biased;
+                _ = self.cuts.changed() => {}
+                fed = feed.recv(), if cache.is_none() => self.take(fed)?,
+                () = tokio::time::sleep_until(wake) => {
+                    let now = Instant::now();
+                    if now < self.deadline
+                        && let Some(line) = self.due_bookmark(now, cache.as_deref())
+                        && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
+                            return Some(Ok(Frame::data(line)));
+                        }
+                }
+            }
+        }
+    }
+
+    /// Takes in what the watch was fed. `None` if that ends it.
+    fn take(&mut self, fed: Option<Feed>) -> Option<()> {
+        match fed {
+            Some(Feed::Change(change)) => self.pending.push_back(Pending::Changed(change)),
+            Some(Feed::Expired(oldest)) => {
+                self.subscription = None;
+                self.bookmark = None;
+                self.pending.push_back(Pending::Expired(self.from, oldest));
+            }
+            // Too slow, or told to close.
+            Some(Feed::Close) | None => return None,
+        }
+        Some(())
+    }
+
+    /// Returns a bookmark, unless changes are still waiting in the feed: it must not overtake them.
+    fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
+        self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
+        let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
+        let subscription = self.subscription.as_mut()?;
+        // Nothing new since it began, and nothing can be; or it began with a version that does not exist yet.
+        if version < self.from || (cache.is_some() && version == self.from) {
+            return None;
+        }
+        if cache.is_none() && !subscription.feed.is_empty() {
+            self.bookmark = Some(now + Duration::from_millis(1));
+            return None;
+        }
+        self.bookmarks.then(|| self.line("BOOKMARK", &self.mark(version, false)))
+    }
+
+    fn render(&mut self, pending: Pending) -> Option<Bytes> {
+        match pending {
+            Pending::Added(object) => Some(self.line("ADDED", &object)),
+            Pending::InitialEnd(version) => Some(self.line("BOOKMARK", &self.mark(version, true))),
+            Pending::Changed(change) => self.change_line(&change),
+            Pending::Expired(asked, oldest) => Some(error_event(&ApiStatus::expired(format!(
+                "too old resource version: {asked} ({oldest})"
+            )))),
+        }
+    }
+
+    /// Returns the event for a change, as this selector sees it.
+    fn change_line(&mut self, change: &Change) -> Option<Bytes> {
+        if change.version <= self.from {
+            return None;
+        }
+        let was = change.old.as_ref().is_some_and(|old| self.selector.matches(old));
+        let is = !change.deleted && self.selector.matches(&change.object);
+        match (was, is) {
+            (false, true) => Some(self.line("ADDED", &change.object)),
+            (true, true) => Some(self.line("MODIFIED", &change.object)),
+            (true, false) if change.deleted => Some(self.line("DELETED", &change.object)),
+            (true, false) => {
+                // No longer selected: the old content under the new version, as the watch cache sends it.
+                let old = change.old.as_ref()?;
+                let mut value = old.value.clone();
+                let version = Value::String(change.version.to_string());
+                meta_mut(&mut value).insert("resourceVersion".to_owned(), version);
+                let gone = Object::new(self.resource, old.key.clone(), change.version, value);
+                Some(self.line("DELETED", &gone))
+            }
+            (false, false) => None,
+        }
+    }
+
+    fn mark(&self, version: u64, end: bool) -> Obj {
+        bookmark::object(self.resource, version, end, self.api.settings.release)
+    }
+
+    fn line(&mut self, kind: &str, object: &Obj) -> Bytes {
+        let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+        match self.format {
+            ObjectFormat::Object => out.extend(object.full()),
+            ObjectFormat::Metadata => out.extend_from_slice(&render(&metadata_only(&object.value))),
+            ObjectFormat::Table => {
+                out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
+                out.extend(table::row(object, self.include));
+                out.extend_from_slice(b"]}");
+                self.columns_sent = true;
+            }
+        }
+        out.extend_from_slice(b"}\n");
+        out.into()
+    }
+
+    /// What the fault switches make of a line.
+    fn damaged(&mut self, line: Bytes) -> Bytes {
+        match self.api.faults.on_event(&self.info) {
+            Some(Effect::Malformed) => {
+                Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Node\",]}\n")
+            }
+            Some(Effect::CutEvent) => {
+                self.broken = true;
+                line.slice(..line.len() / 2)
+            }
+            _ => line,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::operation::AskedOperation;
+    use crate::api::server::Settings;
+    use crate::store::Edit;
+    use crate::store::object::Key;
+    use crate::store::resource::nodes;
+    use crate::wire::release::Release;
+    use crate::wire::request::ResourcePath;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_busy_watch_ends_in_time() {
+        let bookmark_interval = Duration::from_mins(1);
+        let settings = Settings {
+            bookmark_interval,
+            anonymous: true,
+            lifecycle: false,
+            pods_live: false,
+            release: Release::default(),
+        };
+        let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
+        let request =
+            http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");
+        let (asked, target) = (AskedOperation::new(&request, 0), ResourcePath::default());
+        let (resource, format) = (nodes(), ObjectFormat::Object);
+        let began = Instant::now();
+        let (target, warnings) = (&target, std::sync::Mutex::default());
+        let operation = Operation { api: &api, asked: &asked, target, resource, format, warnings };
+        let reply = watch(&operation).await;
+        let mut body = reply.expect("a watch").into_body();
+        loop {
+            // Whenever the watch looks, there is something new.
+            let node = json!({"metadata": {"name": "a"}});
+            api.store.write(nodes(), &Key::new("", "a"), |_| Ok(Edit::Put(node))).expect("stored");
+            if body.frame().await.is_none() {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "it goes on for ever");
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1));
+    }
+}

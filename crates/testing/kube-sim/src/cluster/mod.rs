@@ -1,0 +1,19 @@
+//! What a cluster has besides its API server.
+
+pub(crate) mod base;
+mod endpoints;
+pub(crate) mod kubelet;
+pub(crate) mod node;
+pub(crate) mod node_controller;
+pub(crate) mod pods;
+pub(crate) mod workloads;
+
+use crate::store::Store;
+use crate::store::object::Obj;
+use crate::store::resource::by_plural;
+use crate::store::selector::Selector;
+
+/// Returns all objects of a resource.
+fn list(store: &Store, plural: &str) -> Vec<Obj> {
+    store.list(by_plural(plural), None, &Selector::default()).1
+}

@@ -1,0 +1,156 @@
+//! Nodes that look like nodes: the shape of a captured one, with a settable weight.
+
+use serde_json::{Value, json};
+
+use crate::store::object::{Key, child_mut, uuid};
+use crate::store::resource::nodes;
+use crate::store::status::ApiStatus;
+use crate::store::time::now;
+use crate::store::{Edit, Store};
+use crate::writes::managed_fields;
+
+/// How a made node looks.
+#[derive(Clone, Debug)]
+pub struct NodeShape {
+    /// Roughly how many bytes its JSON has; a node that runs many images has 20 kB.
+    pub bytes: usize,
+}
+
+impl Default for NodeShape {
+    fn default() -> Self {
+        NodeShape { bytes: 4_000 }
+    }
+}
+
+/// The conditions that every kubelet posts.
+const CONDITIONS: [(&str, &str, &str, &str); 4] = [
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+];
+
+/// Returns a node as a kubelet registers it. `index` makes its address unique.
+pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
+    let (now, id) = (now(), uuid().replace('-', ""));
+    let conditions: Vec<Value> = CONDITIONS
+        .iter()
+        .map(|(kind, status, reason, message)| {
+            json!({"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": reason, "message": message})
+        })
+        .collect();
+    let address = format!("10.{}.{}.{}", 64 + (index >> 16) % 64, (index >> 8) & 255, index & 255);
+    let resources = json!({"cpu": "8", "ephemeral-storage": "264212084Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0", "memory": "32684092Ki", "pods": "110"});
+    let mut node = json!({
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "beta.kubernetes.io/arch": "amd64",
+                "beta.kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+            },
+            "annotations": {
+                "node.alpha.kubernetes.io/ttl": "0",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": conditions,
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "machineID": id, "systemUUID": id, "bootID": uuid(),
+                "kernelVersion": "6.12.44", "osImage": "Debian GNU/Linux 12 (bookworm)",
+                "containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.0",
+                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+            },
+            "images": [],
+        },
+    });
+    let base = node.to_string().len();
+    let mut images = Vec::new();
+    let mut size = base + 700;
+    while size < shape.bytes {
+        let digest = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
+        let repository = format!("registry.example.com/team-{}/service-{}", fastrand::u8(..), images.len());
+        let image = json!({
+            "names": [format!("{repository}@sha256:{digest}"), format!("{repository}:v1.{}.0", fastrand::u8(..))],
+            "sizeBytes": fastrand::u64(1_000_000..900_000_000),
+        });
+        size += image.to_string().len() + 1;
+        images.push(image);
+    }
+    if let Some(slot) = node.pointer_mut("/status/images") {
+        *slot = Value::Array(images);
+    }
+    node
+}
+
+/// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+pub(crate) fn edit(
+    store: &Store,
+    name: &str,
+    (manager, subresource): (&str, &'static str),
+    change: impl FnOnce(&mut Value),
+) -> bool {
+    let written = store.write(nodes(), &Key::new("", name), |old| {
+        let old = &old.ok_or_else(|| ApiStatus::not_found(nodes().subject(name)))?.value;
+        let mut new = old.clone();
+        change(&mut new);
+        if *old == new {
+            return Ok(Edit::Keep);
+        }
+        managed_fields::updated(nodes(), Some(old), &mut new, manager, subresource);
+        Ok(Edit::Put(new))
+    });
+    written.is_ok()
+}
+
+/// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
+/// when the status does.
+pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
+    let now = now();
+    let status_map = child_mut(node, "status");
+    let conditions = status_map.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let mut fresh = json!({
+        "type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now,
+        "reason": reason, "message": message,
+    });
+    match conditions.iter_mut().find(|c| c.get("type").and_then(Value::as_str) == Some(kind)) {
+        Some(old) => {
+            if old.get("status") == fresh.get("status")
+                && let (Some(map), Some(time)) = (fresh.as_object_mut(), old.get("lastTransitionTime"))
+            {
+                map.insert("lastTransitionTime".to_owned(), time.clone());
+            }
+            *old = fresh;
+        }
+        None => conditions.push(fresh),
+    }
+}
+
+/// Returns the status of a condition, if it is there.
+pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = node.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
+    found.get("status")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heavy_node_has_the_asked_weight() {
+        let weight = make("a", 1, &NodeShape { bytes: 20_000 }).to_string().len();
+        assert!((18_000..22_000).contains(&weight), "{weight}");
+    }
+}

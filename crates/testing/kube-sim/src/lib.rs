@@ -1,0 +1,52 @@
+//! A simulated Kubernetes API with switchable faults, for tests and for the demo.
+//!
+//! kubectl and client libraries cannot tell it from a real API server in what they use; what they
+//! get when things go wrong is switched on and off at run time. Never part of the image.
+//!
+//! ```no_run
+//! # async fn story() -> Result<(), Box<dyn std::error::Error>> {
+//! use nodegate_kube_sim::{Effect, FaultScope, Sim};
+//!
+//! let sim = Sim::builder().tls(true).node("worker-1").kubelets(true).start().await?;
+//! std::fs::write("kubeconfig", sim.kubeconfig())?;
+//! sim.cordon("worker-1");
+//! let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(FaultScope::all().resources(&["nodes"])));
+//! sim.faults().remove(deaf);
+//! sim.kill().await;
+//! sim.restart(true).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It can also be had without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`], and runs under paused time.
+
+mod api;
+mod builder;
+mod cluster;
+mod counters;
+mod etcd;
+mod faults;
+mod kubeconfig;
+mod kubectl;
+mod net;
+mod nodes;
+mod server;
+mod sim;
+mod store;
+mod wire;
+mod writes;
+
+pub use api::auth::{ADMIN_TOKEN, Rule};
+pub use api::service::ApiService;
+pub use builder::{Builder, StartError};
+pub use cluster::node::{NodeShape, make as make_node};
+pub use cluster::pods::{PodProgram, RunningPod};
+pub use counters::{Counters, Reading, RequestKind};
+pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
+pub use net::tls::CertificateError;
+pub use server::ApiServer;
+pub use sim::Sim;
+pub use store::Backup;
+pub use store::status::ApiStatus;
+pub use wire::release::{Release, UnknownRelease};
+pub use wire::reply::{Body as ResponseBody, GoAway, StreamCut};

@@ -1,0 +1,311 @@
+//! Sockets: the listener that can die and come back on its port, and its connections.
+
+pub(crate) mod tls;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use crate::api::operation::Certified;
+use crate::api::server::Api;
+use crate::api::service::ApiService;
+use crate::counters::Open;
+use crate::faults::connection::{self, Switch, SwitchedStream};
+use crate::wire::reply::{GoAway, StreamCut};
+use tls::Tls;
+use tower::Service;
+
+/// A client that takes longer for its TLS handshake or request headers is not served.
+const SLOW_CLIENT: Duration = Duration::from_secs(10);
+/// A killed server's port may be busy for a moment.
+const REBIND_TRIES: u32 = 200;
+
+/// Connections at once; more are closed as they come.
+const MAX_CONNECTIONS: usize = 20_000;
+
+struct Running {
+    task: tokio::task::JoinHandle<()>,
+    filter: Arc<TcpListener>,
+}
+
+struct Connection {
+    switch: Arc<Switch>,
+    task: AbortHandle,
+}
+
+/// The API server's sockets.
+pub(crate) struct Net {
+    api: Arc<Api>,
+    /// TLS, or plain HTTP.
+    pub tls: Option<Arc<Tls>>,
+    /// Where it listens, also while it is dead.
+    pub address: SocketAddr,
+    /// Without, it is asked as a service alone.
+    has_sockets: bool,
+    /// Whether new connections are served; the kernel accepts them in any case.
+    accepting: watch::Sender<bool>,
+    running: Mutex<Option<Running>>,
+    connections: Mutex<HashMap<u64, Connection>>,
+    next: AtomicU64,
+    frozen: AtomicBool,
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Net {
+    /// Returns the API server behind the sockets.
+    pub(crate) fn service(&self) -> ApiService {
+        ApiService::new(self.api.clone())
+    }
+
+    /// Binds and begins to serve.
+    pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
+        let listener = listen(address)?;
+        let net = Arc::new(Self::new(api, tls, listener.local_addr()?, true));
+        net.serve(listener);
+        Ok(net)
+    }
+
+    /// No sockets at all.
+    pub(crate) fn without_sockets(api: Arc<Api>, address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self::new(api, None, address, false))
+    }
+
+    fn new(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr, has_sockets: bool) -> Self {
+        Net {
+            api,
+            tls,
+            address,
+            has_sockets,
+            accepting: watch::Sender::new(true),
+            running: Mutex::new(None),
+            connections: Mutex::new(HashMap::new()),
+            next: AtomicU64::new(0),
+            frozen: AtomicBool::new(false),
+        }
+    }
+
+    /// Binds another port, for an API server beside this one.
+    pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
+        if !self.has_sockets {
+            return Ok(Self::without_sockets(api, self.address));
+        }
+        let address = SocketAddr::new(self.address.ip(), 0);
+        Self::start(api, self.tls.clone(), address)
+    }
+
+    fn serve(self: &Arc<Self>, listener: TcpListener) {
+        let listener = Arc::new(listener);
+        let task = tokio::spawn(self.clone().accept(listener.clone()));
+        *lock(&self.running) = Some(Running { task, filter: listener });
+    }
+
+    /// Returns true if requests can be answered at all.
+    pub(crate) fn is_up(&self) -> bool {
+        (!self.has_sockets || lock(&self.running).is_some()) && !self.frozen.load(Ordering::SeqCst)
+    }
+
+    /// Closes the listener and resets every connection, as a killed process does.
+    pub(crate) async fn kill(&self) {
+        let running = lock(&self.running).take();
+        if let Some(running) = running {
+            running.task.abort();
+            drop(running.filter);
+            let _ = running.task.await;
+        }
+        self.reset_connections();
+    }
+
+    /// As [`Net::kill`], for when nobody waits.
+    pub(crate) fn stop(&self) {
+        if let Some(running) = lock(&self.running).take() {
+            running.task.abort();
+        }
+        self.reset_connections();
+    }
+
+    /// Resets every open connection.
+    pub(crate) fn reset_connections(&self) {
+        for (_, connection) in lock(&self.connections).drain() {
+            connection.switch.reset_on_close();
+            connection.task.abort();
+        }
+    }
+
+    /// Listens again on the same port.
+    pub(crate) async fn restart(self: &Arc<Self>) -> io::Result<()> {
+        if !self.has_sockets || lock(&self.running).is_some() {
+            return Ok(());
+        }
+        self.frozen.store(false, Ordering::SeqCst);
+        self.accepting.send_replace(true);
+        let mut tries = 0;
+        let listener = loop {
+            match listen(self.address) {
+                Ok(listener) => break listener,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < REBIND_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.serve(listener);
+        Ok(())
+    }
+
+    /// As SIGSTOP: connections stay open and the kernel goes on accepting, nothing is answered.
+    pub(crate) fn freeze(&self) {
+        self.frozen.store(true, Ordering::SeqCst);
+        self.accepting.send_replace(false);
+        self.each_switch(|switch| switch.turn_off(false));
+    }
+
+    /// As SIGCONT; also undoes [`Net::half_open`], [`Net::blackhole_new`] and [`Net::ignore_new`].
+    pub(crate) fn heal(&self) {
+        self.frozen.store(false, Ordering::SeqCst);
+        if let Some(running) = &*lock(&self.running) {
+            let _ = connection::filter_listener(&running.filter, false);
+        }
+        self.each_switch(Switch::turn_on);
+        self.accepting.send_replace(true);
+    }
+
+    /// Every packet of the open connections is dropped from now on; new connections work.
+    pub(crate) fn half_open(&self) {
+        self.each_switch(|switch| switch.turn_off(true));
+    }
+
+    /// Packets of new connections vanish: connecting times out.
+    pub(crate) fn blackhole_new(&self) -> io::Result<()> {
+        match &*lock(&self.running) {
+            Some(running) => connection::filter_listener(&running.filter, true),
+            None => Ok(()),
+        }
+    }
+
+    /// New connections are accepted by the kernel and never served.
+    pub(crate) fn ignore_new(&self) {
+        self.accepting.send_replace(false);
+    }
+
+    fn each_switch(&self, act: impl Fn(&Switch)) {
+        lock(&self.connections).values().for_each(|c| act(&c.switch));
+    }
+
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+        let mut accepting = self.accepting.subscribe();
+        loop {
+            if accepting.wait_for(|accepting| *accepting).await.is_err() {
+                return;
+            }
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = accepting.changed() => continue,
+            };
+            match accepted {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: closing connections will free some.
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let Ok(switch) = Switch::new(&stream) else { return };
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut connections = lock(&self.connections);
+        if connections.len() >= MAX_CONNECTIONS {
+            return;
+        }
+        let io = SwitchedStream { stream, switch: switch.clone(), counters: self.api.counters.clone() };
+        let (net, guard) = (self.clone(), self.api.counters.connection());
+        let task = tokio::spawn(async move {
+            net.connection(io, guard).await;
+            lock(&net.connections).remove(&id);
+        });
+        connections.insert(id, Connection { switch, task: task.abort_handle() });
+    }
+
+    async fn connection(&self, io: SwitchedStream, _open: Open) {
+        let Some(tls) = &self.tls else { return self.http(io, false).await };
+        let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
+        match tokio::time::timeout(SLOW_CLIENT, acceptor.accept(io)).await {
+            Ok(Ok(stream)) => {
+                let certified = stream.get_ref().1.peer_certificates().is_some();
+                self.http(stream, certified).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake took too long"),
+        }
+    }
+
+    async fn http<T>(&self, io: T, certified: bool)
+    where
+        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(SLOW_CLIENT)
+            .title_case_headers(true)
+            .max_buf_size(64 << 10);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(250).max_header_list_size(64 << 10);
+        let leave = Arc::new(Notify::new());
+        let service = service_fn(|mut request: Request<Incoming>| {
+            if certified {
+                request.extensions_mut().insert(Certified);
+            }
+            let (version, leave) = (request.version(), leave.clone());
+            let reply = self.service().call(request);
+            async move {
+                let reply = reply.await?;
+                if version == Version::HTTP_2 && reply.extensions().get::<GoAway>().is_some() {
+                    leave.notify_one();
+                }
+                Ok::<_, StreamCut>(reply)
+            }
+        });
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => break ended,
+                () = leave.notified() => connection.as_mut().graceful_shutdown(),
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+}

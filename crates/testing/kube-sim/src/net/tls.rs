@@ -1,0 +1,128 @@
+//! A CA of our own, and certificates that can be replaced while clients are connected.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// Key or certificate.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS configuration.
+    #[error("cannot configure TLS: {0}")]
+    Config(#[from] rustls::Error),
+    /// Whom clients' certificates must be by.
+    #[error("cannot configure client certificates: {0}")]
+    Clients(#[from] VerifierBuilderError),
+}
+
+struct State {
+    issuer: Issuer<'static, KeyPair>,
+    ca_pem: String,
+    ca: CertificateDer<'static>,
+    config: Arc<ServerConfig>,
+}
+
+/// The server's TLS identity.
+pub(crate) struct Tls {
+    state: RwLock<State>,
+    address: IpAddr,
+}
+
+impl Tls {
+    /// Returns a CA and a certificate for loopback, the usual service names and `address`.
+    pub(crate) fn new(address: IpAddr) -> Result<Self, CertificateError> {
+        Ok(Tls { state: RwLock::new(fresh(address)?), address })
+    }
+
+    /// Returns the CA certificate that clients must trust now.
+    pub(crate) fn ca_pem(&self) -> String {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).ca_pem.clone()
+    }
+
+    /// What new connections are served with.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
+    }
+
+    /// Returns a certificate by which a client is the administrator, and its key, as PEM.
+    pub(crate) fn administrator(&self) -> Result<(String, String), CertificateError> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        Ok((params.signed_by(&key, &state.issuer)?.pem(), key.serialize_pem()))
+    }
+
+    /// Makes a new server certificate; with `ca` by a new CA, which clients do not trust until they reread
+    /// it.
+    pub(crate) fn rotate(&self, ca: bool) -> Result<(), CertificateError> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if ca {
+            *state = fresh(self.address)?;
+        } else {
+            state.config = leaf(&state.issuer, &state.ca, self.address)?;
+        }
+        Ok(())
+    }
+}
+
+fn fresh(address: IpAddr) -> Result<State, CertificateError> {
+    // A name of its own for each CA: clients that know an old one must not mix them up.
+    let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate()?;
+    let ca = params.self_signed(&key)?;
+    let (ca_pem, ca) = (ca.pem(), ca.der().clone());
+    let issuer = Issuer::new(params, key);
+    let config = leaf(&issuer, &ca, address)?;
+    Ok(State { issuer, ca_pem, ca, config })
+}
+
+/// How clients are served: with a certificate of this issuer's, and asked for one of the same, which they need not have.
+fn leaf(
+    issuer: &Issuer<'static, KeyPair>,
+    ca: &CertificateDer<'static>,
+    address: IpAddr,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let mut names: Vec<String> =
+        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+            .map(str::to_owned)
+            .to_vec();
+    if !address.is_unspecified() && !address.is_loopback() {
+        names.push(address.to_string());
+    }
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer)?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut clients = RootCertStore::empty();
+    clients.add(ca.clone())?;
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(clients.allow_unauthenticated().build()?)
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,109 @@
+//! Scenes with nodes: what operators, kubelets and controllers do to them, as calls.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::cluster::node;
+use crate::sim::Sim;
+use crate::store::object::{child_mut, meta_mut};
+
+impl Sim {
+    /// Returns a node.
+    pub fn node(&self, name: &str) -> Option<Value> {
+        self.get("nodes", "", name)
+    }
+
+    /// Adds a Ready node (with a kubelet, if the simulator was built with them).
+    pub fn add_node(&self, name: &str) {
+        let index = self.inner.made.fetch_add(1, Ordering::Relaxed);
+        let _ = self.apply(node::make(name, index, &self.inner.shape));
+        if self.inner.with_kubelets {
+            self.start_kubelet(name);
+        }
+    }
+
+    /// Deletes a node and its Lease.
+    pub fn delete_node(&self, name: &str) -> bool {
+        self.delete("leases", "kube-node-lease", name);
+        self.delete("nodes", "", name)
+    }
+
+    /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+    pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
+        node::edit(self.store(), name, (manager, ""), edit)
+    }
+
+    /// Sets `spec.unschedulable`, as `kubectl cordon` does.
+    pub fn cordon(&self, name: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            child_mut(node, "spec").insert("unschedulable".to_owned(), json!(true));
+        })
+    }
+
+    /// Takes it away again.
+    pub fn uncordon(&self, name: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            child_mut(node, "spec").remove("unschedulable");
+        })
+    }
+
+    /// Sets the Ready condition: `set_ready("a", "False", "KubeletNotReady")`.
+    pub fn set_ready(&self, name: &str, status: &str, reason: &str) -> bool {
+        self.set_condition(name, "Ready", status, reason)
+    }
+
+    /// Sets any condition.
+    pub fn set_condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> bool {
+        self.edit_node(name, "kubelet", |node| {
+            node::set_condition(node, kind, status, reason, "set by the simulator");
+        })
+    }
+
+    /// Takes a condition away.
+    pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
+        self.edit_node(name, "kubelet", |node| {
+            if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {
+                all.retain(|c| c.get("type").and_then(Value::as_str) != Some(kind));
+            }
+        })
+    }
+
+    /// Adds a taint, or replaces the one with the same key and effect.
+    pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let taints = child_mut(node, "spec").entry("taints").or_insert_with(|| json!([]));
+            if let Value::Array(all) = taints {
+                all.retain(|t| {
+                    !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect)))
+                });
+                all.push(json!({"key": key, "value": value, "effect": effect}));
+            }
+        })
+    }
+
+    /// Takes all taints with a key away.
+    pub fn untaint(&self, name: &str, key: &str) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let spec = child_mut(node, "spec");
+            if let Some(Value::Array(all)) = spec.get_mut("taints") {
+                all.retain(|t| t.get("key") != Some(&json!(key)));
+                if all.is_empty() {
+                    spec.remove("taints");
+                }
+            }
+        })
+    }
+
+    /// Sets a label, or takes it away with `None`.
+    pub fn label(&self, name: &str, key: &str, value: Option<&str>) -> bool {
+        self.edit_node(name, "kubectl", |node| {
+            let labels = meta_mut(node).entry("labels").or_insert_with(|| json!({}));
+            let labels = crate::store::object::as_map(labels);
+            match value {
+                Some(value) => labels.insert(key.to_owned(), json!(value)),
+                None => labels.remove(key),
+            };
+        })
+    }
+}

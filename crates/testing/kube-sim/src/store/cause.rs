@@ -1,0 +1,43 @@
+//! What is wrong with a field.
+
+use serde::Serialize;
+
+/// `StatusCause`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cause {
+    /// One word, e.g. `FieldValueInvalid`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// Path of the field.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl Cause {
+    /// Returns a value of the wrong form.
+    pub(crate) fn invalid(field: impl Into<String>, value: &str, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Cause { reason: "FieldValueInvalid", message, field: field.into() }
+    }
+
+    /// A value must be there.
+    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
+        let message =
+            if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        Cause { reason: "FieldValueRequired", message, field: field.into() }
+    }
+
+    /// A value must not be there.
+    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.into() }
+    }
+
+    /// Returns a value that is none of those there are.
+    pub(crate) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
+        let message = format!("Unsupported value: \"{value}\": supported values: {}", supported.join(", "));
+        Cause { reason: "FieldValueNotSupported", message, field: field.into() }
+    }
+}

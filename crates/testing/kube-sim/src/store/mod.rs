@@ -1,0 +1,397 @@
+//! All objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
+
+pub(crate) mod cause;
+pub(crate) mod escape;
+pub(crate) mod names;
+pub(crate) mod object;
+pub(crate) mod resource;
+pub(crate) mod selector;
+pub(crate) mod status;
+pub(crate) mod time;
+mod view;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::store::object::{Key, Obj, Object, meta_mut};
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::ApiStatus;
+pub(crate) use crate::store::view::View;
+
+/// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
+/// (Leases) do not push out quiet ones, as in the API server.
+const HISTORY: usize = 1_000;
+/// Bytes of objects that the history of one resource may keep alive.
+const HISTORY_BYTES: usize = 64 << 20;
+/// Changes that one watch may lag behind before it is cut off.
+const WATCH_QUEUE: usize = 1_000;
+/// Objects in all.
+const MAX_OBJECTS: usize = 100_000;
+/// Bytes of one object; etcd's default request limit.
+const OBJECT_BYTES: usize = 3 << 19;
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// The resourceVersion the change made.
+    pub version: u64,
+    /// The object after it; for a deletion its last state with the new version.
+    pub object: Obj,
+    /// The object before it.
+    pub old: Option<Obj>,
+    /// Whether the object is gone.
+    pub deleted: bool,
+}
+
+/// What a watcher is fed.
+#[derive(Clone, Debug)]
+pub(crate) enum Feed {
+    /// A change of the watched resource.
+    Change(Arc<Change>),
+    /// The window was compacted under the watch: it ends with 410.
+    Expired(u64),
+    /// The watch is to end without a word.
+    Close,
+}
+
+/// What a write does with the object it was shown.
+pub(crate) enum Edit {
+    /// Stores this.
+    Put(Value),
+    /// Deletes the object.
+    Remove,
+    /// Leaves it alone.
+    Keep,
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With everything there is, then changes.
+    Everything,
+    /// With changes after this version.
+    After(u64),
+}
+
+/// A running watch: what it begins with, and its feed.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    /// Objects to send first.
+    pub initial: Vec<Obj>,
+    /// Changes that happened after the start version.
+    pub replay: Vec<Arc<Change>>,
+    /// The store's version when the watch began.
+    pub version: u64,
+    /// What follows. Closed when the watcher was too slow.
+    pub feed: mpsc::Receiver<Feed>,
+}
+
+struct Watcher {
+    namespace: Option<String>,
+    feed: mpsc::Sender<Feed>,
+}
+
+/// Watchers of a resource: those of one name, and those of all. In order, so that the same seed gives the same run.
+#[derive(Default)]
+struct Watchers {
+    by_name: BTreeMap<String, Vec<Watcher>>,
+    all: Vec<Watcher>,
+}
+
+/// The remembered changes of one resource.
+#[derive(Default)]
+struct Window {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+    /// Changes up to this version are forgotten.
+    compacted: u64,
+}
+
+/// By plural names.
+type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
+
+struct State {
+    version: u64,
+    /// Changes of all resources up to this version are forgotten.
+    compacted: u64,
+    /// Watches begun so far; now and then the dead ones are cleared away.
+    begun: u64,
+    objects: Objects,
+    count: usize,
+    history: HashMap<&'static str, Window>,
+    watchers: BTreeMap<&'static str, Watchers>,
+}
+
+/// A copy of what etcd holds, as `etcdctl snapshot save` makes it.
+#[derive(Clone)]
+pub struct Backup {
+    version: u64,
+    objects: Objects,
+    count: usize,
+}
+
+/// The store. Every write goes through [`Store::write_among`].
+pub(crate) struct Store {
+    state: Mutex<State>,
+}
+
+impl Store {
+    /// Returns an empty store. Versions start where a young real cluster's stand.
+    pub(crate) fn new() -> Self {
+        let state = State {
+            version: 300,
+            compacted: 300,
+            objects: HashMap::new(),
+            count: 0,
+            begun: 0,
+            history: HashMap::new(),
+            watchers: BTreeMap::new(),
+        };
+        Store { state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A writer that panicked left the maps as they were: nothing is half-written.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current resourceVersion.
+    pub(crate) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
+        self.lock().objects.get(resource.plural)?.get(key).cloned()
+    }
+
+    /// Returns all matching objects in key order, and the version they were read at.
+    pub(crate) fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (u64, Vec<Obj>) {
+        let state = self.lock();
+        (state.version, state.select(resource, namespace, selector))
+    }
+
+    /// As [`Store::list`], as it was at an older version. `None` if that is compacted.
+    pub(crate) fn list_at(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+        version: u64,
+    ) -> Option<Vec<Obj>> {
+        let state = self.lock();
+        if version < state.oldest(resource) {
+            return None;
+        }
+        let mut then = state.objects.get(resource.plural).cloned().unwrap_or_default();
+        for change in state.changes(resource).rev().take_while(|c| c.version > version) {
+            match &change.old {
+                Some(old) => then.insert(change.object.key.clone(), old.clone()),
+                None => then.remove(&change.object.key),
+            };
+        }
+        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        Some(then.values().filter(fits).cloned().collect())
+    }
+
+    /// Shows `edit` the object and does what it says. Returns the object as it is then (or was
+    /// last) and whether anything changed. The lock is held: `edit` only computes.
+    pub(crate) fn write(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(Option<&Obj>) -> Result<Edit, ApiStatus>,
+    ) -> Result<(Option<Obj>, bool), ApiStatus> {
+        self.write_among(resource, key, |_, old| edit(old))
+    }
+
+    /// As [`Store::write`], for an edit that depends on other objects, too.
+    pub(crate) fn write_among(
+        &self,
+        resource: &'static Resource,
+        key: &Key,
+        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, ApiStatus>,
+    ) -> Result<(Option<Obj>, bool), ApiStatus> {
+        let mut state = self.lock();
+        let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
+        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
+            Edit::Keep => return Ok((old, false)),
+            Edit::Put(value) => (value, false),
+            Edit::Remove => match &old {
+                Some(old) => (old.value.clone(), true),
+                None => return Ok((None, false)),
+            },
+        };
+        let version = state.version + 1;
+        meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+        let object = Object::new(resource, key.clone(), version, value);
+        if !deleted {
+            if object.weight() > OBJECT_BYTES {
+                return Err(ApiStatus::too_large("etcdserver: request is too large"));
+            }
+            if old.is_none() && state.count >= MAX_OBJECTS {
+                return Err(ApiStatus::failure(
+                    http::StatusCode::INSUFFICIENT_STORAGE,
+                    "InternalError",
+                    "etcdserver: mvcc: database space exceeded",
+                ));
+            }
+        }
+        state.version = version;
+        let all = state.objects.entry(resource.plural).or_default();
+        if deleted {
+            all.remove(key);
+            state.count -= 1;
+        } else if all.insert(key.clone(), object.clone()).is_none() {
+            state.count += 1;
+        }
+        state.commit(Change { version, object: object.clone(), old, deleted });
+        Ok((Some(object), true))
+    }
+
+    /// Starts a watch. `Err` if the start version is compacted; it names the oldest one that is not.
+    pub(crate) fn watch(
+        &self,
+        resource: &'static Resource,
+        namespace: Option<&str>,
+        selector: &Selector,
+        start: Start,
+    ) -> Result<Subscription, u64> {
+        let mut state = self.lock();
+        let (mut initial, mut replay) = (Vec::new(), Vec::new());
+        match start {
+            Start::Everything => initial = state.select(resource, namespace, selector),
+            Start::After(version) if version < state.oldest(resource) => return Err(state.oldest(resource)),
+            Start::After(version) => {
+                let ours = |c: &&Arc<Change>| {
+                    c.version > version && namespace.is_none_or(|n| c.object.key.namespace == n)
+                };
+                replay = state.changes(resource).filter(ours).cloned().collect();
+            }
+        }
+        let (sender, feed) = mpsc::channel(WATCH_QUEUE);
+        state.begun += 1;
+        let clear = state.begun.is_multiple_of(1_024);
+        let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
+        let watchers = state.watchers.entry(resource.plural).or_default();
+        if clear {
+            // Names that nobody watches any more would otherwise stay for ever.
+            watchers.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
+        }
+        if let Some(name) = selector.name() {
+            // Watches of one name come and go; closed ones are cleared when the next one comes.
+            let same = watchers.by_name.entry(name.to_owned()).or_default();
+            same.retain(|s| !s.feed.is_closed());
+            same.push(watcher);
+        } else {
+            watchers.all.retain(|s| !s.feed.is_closed());
+            watchers.all.push(watcher);
+        }
+        Ok(Subscription { initial, replay, version: state.version, feed })
+    }
+
+    /// Forgets all changes, as etcd's compaction does. With `cut`, running watches end with 410.
+    pub(crate) fn compact(&self, cut: bool) {
+        let mut state = self.lock();
+        state.history.clear();
+        state.compacted = state.version;
+        let version = state.version;
+        if cut {
+            state.tell_all(None, &Feed::Expired(version));
+        }
+    }
+
+    /// What it holds now.
+    pub(crate) fn back_up(&self) -> Backup {
+        let state = self.lock();
+        Backup { version: state.version, objects: state.objects.clone(), count: state.count }
+    }
+
+    /// Holds again what it held then, at the version that it had then; what came after never was.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        let mut state = self.lock();
+        state.version = backup.version;
+        state.compacted = backup.version;
+        state.objects.clone_from(&backup.objects);
+        state.count = backup.count;
+        state.history.clear();
+    }
+
+    /// Ends the running watches of a resource (of all, if none is named).
+    pub(crate) fn close_watches(&self, resource: Option<&str>) {
+        self.lock().tell_all(resource, &Feed::Close);
+    }
+}
+
+impl State {
+    fn oldest(&self, resource: &Resource) -> u64 {
+        self.history.get(resource.plural).map_or(0, |w| w.compacted).max(self.compacted)
+    }
+
+    fn changes(&self, resource: &Resource) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
+        self.history.get(resource.plural).into_iter().flat_map(|w| &w.changes)
+    }
+
+    fn select(&self, resource: &Resource, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
+        let Some(all) = self.objects.get(resource.plural) else { return Vec::new() };
+        if let (Some(name), Some(namespace)) =
+            (selector.name(), namespace.or((!resource.namespaced).then_some("")))
+        {
+            let one = all.get(&Key::new(namespace, name));
+            return one.filter(|o| selector.matches(o)).cloned().into_iter().collect();
+        }
+        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
+        all.values().filter(fits).cloned().collect()
+    }
+
+    fn commit(&mut self, change: Change) {
+        let window = self.history.entry(change.object.resource.plural).or_default();
+        window.bytes += change.object.weight();
+        let change = Arc::new(change);
+        window.changes.push_back(change.clone());
+        while window.changes.len() > HISTORY || window.bytes > HISTORY_BYTES {
+            let Some(gone) = window.changes.pop_front() else { break };
+            window.bytes = window.bytes.saturating_sub(gone.object.weight());
+            window.compacted = gone.version;
+        }
+        let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
+        let key = &change.object.key;
+        // A full queue cuts the watcher off: its sender is dropped, its stream ends.
+        let deliver = |watcher: &Watcher| {
+            if watcher.namespace.as_deref().is_some_and(|n| n != key.namespace) {
+                return !watcher.feed.is_closed();
+            }
+            watcher.feed.try_send(Feed::Change(change.clone())).is_ok()
+        };
+        watchers.all.retain(deliver);
+        if let Some(same) = watchers.by_name.get_mut(&key.name) {
+            same.retain(deliver);
+            if same.is_empty() {
+                watchers.by_name.remove(&key.name);
+            }
+        }
+    }
+
+    fn tell_all(&mut self, resource: Option<&str>, feed: &Feed) {
+        for (plural, watchers) in &mut self.watchers {
+            if resource.is_none_or(|r| r == *plural) {
+                for watcher in watchers
+                    .all
+                    .drain(..)
+                    .chain(std::mem::take(&mut watchers.by_name).into_values().flatten())
+                {
+                    let _ = watcher.feed.try_send(feed.clone());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Kubernetes objects as JSON values: reading the few fields every object has, and writing them out.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::store::escape::escaped;
+use crate::store::resource::Resource;
+
+/// One version of one object. Its JSON is rendered once, however many clients get it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// What kind of object it is.
+    pub resource: &'static Resource,
+    /// Namespace (empty for cluster-scoped) and name.
+    pub key: Key,
+    /// The `metadata.resourceVersion`.
+    pub version: u64,
+    /// The object itself.
+    pub value: Value,
+    rest: OnceLock<Bytes>,
+}
+
+/// A shared, immutable version of an object.
+pub(crate) type Obj = Arc<Object>;
+
+/// Where an object lives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl Key {
+    /// Returns a key from its parts.
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl Object {
+    /// Wraps a value whose `resourceVersion` is already `version`.
+    pub(crate) fn new(resource: &'static Resource, key: Key, version: u64, value: Value) -> Obj {
+        Arc::new(Object { resource, key, version, value, rest: OnceLock::new() })
+    }
+
+    /// `"metadata":{…},"spec":{…}}`: everything behind kind and apiVersion. Lists put `{` before
+    /// it, single objects and events put their type there.
+    pub(crate) fn rest(&self) -> Bytes {
+        self.rest.get_or_init(|| render_rest(&self.value)).clone()
+    }
+
+    /// Returns the whole object with kind and apiVersion.
+    pub(crate) fn full(&self) -> Bytes {
+        let mut out = self.type_prefix();
+        out.extend_from_slice(&self.rest());
+        out.into()
+    }
+
+    /// `{"kind":"Node","apiVersion":"v1",`
+    pub(crate) fn type_prefix(&self) -> Vec<u8> {
+        let resource = self.resource;
+        format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version())
+            .into_bytes()
+    }
+
+    /// Bytes that this version keeps alive, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        self.rest().len()
+    }
+
+    /// `metadata.<field>` as text.
+    pub(crate) fn meta(&self, field: &str) -> Option<&str> {
+        meta_str(&self.value, field)
+    }
+}
+
+/// Order of the top-level keys as Go's structs have them; all others follow alphabetically.
+const TOP: [&str; 4] = ["metadata", "spec", "status", "type"];
+const META: [&str; 12] = [
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+];
+
+fn render_rest(value: &Value) -> Bytes {
+    let Some(map) = value.as_object() else { return Bytes::from_static(b"\"metadata\":{}}") };
+    let mut out = String::with_capacity(1_024);
+    for key in TOP {
+        if let Some(field) = map.get(key) {
+            push_key(&mut out, key);
+            if key == "metadata" { push_meta(&mut out, field) } else { push(&mut out, field) }
+        }
+    }
+    for (key, field) in map {
+        if !TOP.contains(&key.as_str()) && key != "kind" && key != "apiVersion" {
+            push_key(&mut out, key);
+            push(&mut out, field);
+        }
+    }
+    if out.is_empty() {
+        out.push_str("\"metadata\":{}");
+    }
+    out.push('}');
+    escaped(out).into()
+}
+
+fn push_key(out: &mut String, key: &str) {
+    if !out.is_empty() && !out.ends_with('{') {
+        out.push(',');
+    }
+    push(out, &Value::String(key.to_owned()));
+    out.push(':');
+}
+
+fn push(out: &mut String, value: &Value) {
+    let _ = write!(out, "{value}");
+}
+
+fn push_meta(out: &mut String, meta: &Value) {
+    let Some(map) = meta.as_object() else { return push(out, meta) };
+    out.push('{');
+    for key in META {
+        if let Some(field) = map.get(key) {
+            push_key(out, key);
+            push(out, field);
+        }
+    }
+    for (key, field) in map {
+        if !META.contains(&key.as_str()) {
+            push_key(out, key);
+            push(out, field);
+        }
+    }
+    out.push('}');
+}
+
+/// Renders any object that is not in the store (a dry run's result) with its type first.
+pub(crate) fn render(value: &Value) -> Bytes {
+    let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut out = format!("{{\"kind\":{},\"apiVersion\":{},", json!(text("kind")), json!(text("apiVersion")));
+    out.push_str(std::str::from_utf8(&render_rest(value)).unwrap_or("}"));
+    out.into()
+}
+
+/// `metadata.<field>` as text.
+pub(crate) fn meta_str<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value.get("metadata")?.get(field)?.as_str()
+}
+
+/// Returns the `metadata` map, made if it is missing. A value that is no object becomes one.
+pub(crate) fn meta_mut(value: &mut Value) -> &mut Map<String, Value> {
+    child_mut(value, "metadata")
+}
+
+/// Returns the map under `key`, made if it is missing.
+pub(crate) fn child_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    let child = as_map(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+    as_map(child)
+}
+
+/// Puts in what is not there.
+pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
+    if let Value::Object(wanted) = wanted {
+        for (key, value) in wanted {
+            map.entry(key).or_insert(value);
+        }
+    }
+}
+
+/// Returns the value as a map; anything else is replaced by an empty one.
+pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        // Just made an object.
+        _ => unreachable!(),
+    }
+}
+
+/// Returns a random version 4 UUID, as UIDs and audit ids are.
+pub(crate) fn uuid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}

@@ -1,0 +1,149 @@
+//! What a get, list or watch wants to be answered from: the parameters of `ListOptions`.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::release::Release;
+use super::request::QueryString;
+use crate::store::cause::Cause;
+use crate::store::object::Key;
+use crate::store::resource::Resource;
+use crate::store::selector::Selector;
+use crate::store::status::ApiStatus;
+
+/// How long the API server waits for its cache to reach a version.
+pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
+
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
+
+/// What a read is answered from.
+#[derive(Debug)]
+pub(crate) enum ReadSource {
+    /// What etcd holds now.
+    Etcd,
+    /// The watch cache, once it has reached this version.
+    Cache(u64),
+    /// What was there at this version.
+    At(u64),
+    /// What was there at this version (0: what is there now), behind this key.
+    Rest(u64, Key),
+}
+
+impl ReadSource {
+    /// As asked.
+    pub(crate) fn of(query: &QueryString) -> Result<Self, ApiStatus> {
+        let version = version(query)?;
+        if !query.text("continue").is_empty() {
+            let (at, start) = parse_token(query.text("continue"))?;
+            return Ok(ReadSource::Rest(at, start));
+        }
+        let chunked = version > 0 && query.number("limit").unwrap_or(0) > 0;
+        Ok(match query.text(MATCH) {
+            "Exact" => ReadSource::At(version),
+            "" if chunked => ReadSource::At(version),
+            _ if query.text("resourceVersion").is_empty() => ReadSource::Etcd,
+            _ => ReadSource::Cache(version),
+        })
+    }
+}
+
+/// Returns the asked resourceVersion: none and 0 are both "any". One that is no number is the API server's
+/// own failure, a 500.
+pub(crate) fn version(query: &QueryString) -> Result<u64, ApiStatus> {
+    let text = query.text("resourceVersion");
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| ApiStatus::failure(StatusCode::INTERNAL_SERVER_ERROR, "", no_number(text)))
+}
+
+fn no_number(text: &str) -> String {
+    format!(
+        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+    )
+}
+
+/// What a list or watch selects.
+pub(crate) fn selector(resource: &Resource, query: &QueryString) -> Result<Selector, ApiStatus> {
+    Selector::parse(resource, query.text("labelSelector"), query.text("fieldSelector"))
+}
+
+/// Validates the options of a list, as the API server's `ValidateListOptions` does.
+pub(crate) fn check_list(query: &QueryString, release: Release) -> Result<(), ApiStatus> {
+    let (version, wanted) = (query.text("resourceVersion"), query.text(MATCH));
+    let known = ["Exact", "NotOlderThan", ""];
+    let forbidden = |why: &str| Cause::forbidden(MATCH, why);
+    refuse([
+        (
+            !wanted.is_empty() && version.is_empty(),
+            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ),
+        (
+            !wanted.is_empty() && !query.text("continue").is_empty(),
+            forbidden("resourceVersionMatch is forbidden when continue is provided"),
+        ),
+        (!known.contains(&wanted), Cause::unsupported(MATCH, wanted, &known)),
+        (
+            wanted == "Exact" && version == "0",
+            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        ),
+        (query.get(INITIAL).is_some(), Cause::forbidden(INITIAL, "sendInitialEvents is forbidden for list")),
+    ])?;
+    // Earlier releases fail as a GET of one object does.
+    if release.checks_versions_of_lists() && !version.is_empty() && version.parse::<u64>().is_err() {
+        return Err(ApiStatus::bad_request(format!("invalid resource version: {}", no_number(version))));
+    }
+    Ok(())
+}
+
+/// Validates the options of a watch, as the API server's `ValidateListOptions` does.
+pub(crate) fn check_watch(query: &QueryString, release: Release) -> Result<(), ApiStatus> {
+    let (wanted, initial) = (query.text(MATCH), query.get(INITIAL).is_some());
+    let known = "NotOlderThan";
+    let forbidden = |why: &str| Cause::forbidden(MATCH, why);
+    refuse([
+        (
+            initial && wanted != known,
+            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ),
+        (
+            initial && !release.streams_lists(),
+            Cause::forbidden(
+                INITIAL,
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+            ),
+        ),
+        (
+            !wanted.is_empty() && !initial,
+            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+        ),
+        (!wanted.is_empty() && wanted != known, Cause::unsupported(MATCH, wanted, &[known])),
+    ])
+}
+
+fn refuse<const N: usize>(all: [(bool, Cause); N]) -> Result<(), ApiStatus> {
+    let causes: Vec<Cause> = all.into_iter().filter_map(|(wrong, cause)| wrong.then_some(cause)).collect();
+    if causes.is_empty() { Ok(()) } else { Err(ApiStatus::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+/// Returns the API server's continue token: version and last key, in base64.
+pub(crate) fn make_token(at: u64, last: &Key) -> String {
+    let token =
+        json!({"v": "meta.k8s.io/v1", "rv": at, "start": format!("{}/{}\u{0}", last.namespace, last.name)});
+    URL_SAFE_NO_PAD.encode(token.to_string())
+}
+
+fn parse_token(token: &str) -> Result<(u64, Key), ApiStatus> {
+    let bad = || ApiStatus::bad_request("continue key is not valid: the token is not one this server made");
+    let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad())?;
+    let token: Value = serde_json::from_slice(&raw).map_err(|_| bad())?;
+    let at = token.get("rv").and_then(Value::as_u64).ok_or_else(bad)?;
+    let start = token.get("start").and_then(Value::as_str).ok_or_else(bad)?;
+    let (namespace, name) = start.trim_end_matches('\u{0}').split_once('/').ok_or_else(bad)?;
+    Ok((at, Key::new(namespace, name)))
+}

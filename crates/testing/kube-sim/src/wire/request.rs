@@ -1,0 +1,172 @@
+//! What a request asks for: path, verb, query.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+/// A request's path, taken apart as the API server's `RequestInfo` does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Something under `/api/v1/…` or `/apis/<group>/<version>/…`.
+    Resource(ResourcePath),
+    /// Any other path.
+    Path(String),
+}
+
+/// A resource path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourcePath {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Namespace or empty.
+    pub namespace: String,
+    /// Plural resource.
+    pub resource: String,
+    /// Object name or empty.
+    pub name: String,
+    /// Subresource or empty.
+    pub subresource: String,
+    /// What follows the subresource, as it was written: the path that a proxy asks for. It begins with a slash, or is empty.
+    pub rest: String,
+}
+
+impl Route {
+    /// Parses a path.
+    pub(crate) fn parse(path: &str) -> Self {
+        let decode = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Route::Path(path.to_owned()),
+        };
+        let mut target =
+            ResourcePath { group: group.to_owned(), version: version.to_owned(), ..ResourcePath::default() };
+        let rest = match rest {
+            // /namespaces/x and /namespaces/x/status are the namespace itself.
+            ["namespaces", namespace, rest @ ..]
+                if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+            {
+                (*namespace).clone_into(&mut target.namespace);
+                rest
+            }
+            rest => rest,
+        };
+        let mut rest = rest.iter();
+        for field in [&mut target.resource, &mut target.name, &mut target.subresource] {
+            if let Some(part) = rest.next() {
+                (*part).clone_into(field);
+            }
+        }
+        let before = parts.len() - rest.len();
+        let rest = path.trim_start_matches('/').splitn(before + 1, '/').nth(before);
+        target.rest = rest.map(|rest| format!("/{rest}")).unwrap_or_default();
+        Route::Resource(target)
+    }
+}
+
+impl ResourcePath {
+    /// Returns the namespace, if it is only about one.
+    pub(crate) fn within(&self) -> Option<&str> {
+        (!self.namespace.is_empty()).then_some(self.namespace.as_str())
+    }
+
+    /// Returns the authorizer's verb for a method.
+    pub(crate) fn verb(&self, method: &Method, query: &QueryString) -> &'static str {
+        let named = !self.name.is_empty();
+        match *method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if named => "delete",
+            Method::DELETE => "deletecollection",
+            _ if !named && query.flag("watch") => "watch",
+            _ if named => "get",
+            _ => "list",
+        }
+    }
+
+    /// `nodes` or `nodes/status`.
+    pub(crate) fn full_resource(&self) -> String {
+        match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            sub => format!("{}/{sub}", self.resource),
+        }
+    }
+}
+
+/// The decoded query string.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QueryString(Vec<(String, String)>);
+
+impl QueryString {
+    /// Parses what follows the question mark.
+    pub(crate) fn parse(text: &str) -> Self {
+        let decode =
+            |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pair = |part: &str| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            (decode(key), decode(value))
+        };
+        QueryString(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
+    }
+
+    /// Returns the first value of a key, if it is there.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// Returns the value of a key, or nothing.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.get(key).unwrap_or_default()
+    }
+
+    /// Returns true if a key is true: anything but `false` and `0`, as apimachinery reads booleans.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|v| !matches!(v.to_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// Returns the value of a key as a number.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// Returns true if `dryRun=All`.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.get("dryRun") == Some("All")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_apart() {
+        let table = [
+            ("/api/v1/nodes/a/status", ("", "", "nodes", "a", "status")),
+            ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
+            ("/api/v1/namespaces/x/status", ("", "", "namespaces", "x", "status")),
+            ("/api/v1/namespaces/x/pods/p/eviction", ("", "x", "pods", "p", "eviction")),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+                ("coordination.k8s.io", "n", "leases", "", ""),
+            ),
+        ];
+        for (path, (group, namespace, resource, name, sub)) in table {
+            let Route::Resource(t) = Route::parse(path) else { panic!("{path}") };
+            let found = (&*t.group, &*t.namespace, &*t.resource, &*t.name, &*t.subresource);
+            assert_eq!(found, (group, namespace, resource, name, sub), "{path}");
+        }
+        let Route::Resource(proxied) = Route::parse("/api/v1/namespaces/x/pods/p:25001/proxy/a%2Fb/") else {
+            panic!("no resource")
+        };
+        let found = (&*proxied.name, &*proxied.subresource, &*proxied.rest);
+        assert_eq!(found, ("p:25001", "proxy", "/a%2Fb/"));
+        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3/api/v1"] {
+            assert_eq!(Route::parse(path), Route::Path(path.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! An API server that is cut off from etcd says what a real one (1.36) said.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Next, Served, Stream, get, send, start, try_send, until, watch};
+use nodegate_kube_sim::{ApiServer, Builder, Effect, FaultScope, Sim};
+use serde_json::Value;
+
+const WATCH: &str = "/api/v1/nodes?watch=1";
+const NODE: &str = "/api/v1/nodes/a";
+const BOOKMARKS: &str = "/api/v1/nodes?watch=1&allowWatchBookmarks=true";
+const SHORT: Duration = Duration::from_millis(200);
+
+fn builder() -> Builder {
+    Sim::builder().node("a").node("other").lifecycle(false)
+}
+
+/// The Node is cordoned through another API server.
+async fn cut(builder: Builder) -> Sim {
+    let sim = start(builder).await;
+    sim.cut_off_from_etcd(&[]);
+    sim.cordon("a");
+    sim
+}
+
+async fn is_cordoned(sim: &impl Served, path: &str) -> bool {
+    get(sim, path).await.json()["spec"]["unschedulable"] == true
+}
+
+/// The versions of the watch's next bookmarks.
+async fn bookmarks(stream: &mut Stream, count: usize) -> Vec<u64> {
+    let mut versions = Vec::new();
+    while versions.len() < count {
+        let event = stream.next().await.event();
+        assert_eq!(event["type"], "BOOKMARK", "{event}");
+        versions.push(version(&event["object"]));
+    }
+    versions
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a version")
+}
+
+#[tokio::test]
+async fn what_the_cache_can_answer_is_answered_as_it_was() {
+    let sim = cut(builder()).await;
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    let list = get(&sim, "/api/v1/nodes?resourceVersion=0").await.json();
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+    assert!(version(&list) < sim.version());
+    let frozen = version(&list);
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion={frozen}")).await);
+    let newer = get(&sim, &format!("{NODE}?resourceVersion={}", frozen + 1)).await;
+    assert_eq!(
+        (newer.code, newer.json()["details"]["causes"][0]["reason"].clone()),
+        (504, "ResourceVersionTooLarge".into())
+    );
+    assert_eq!(get(&sim, "/api/v1/nodes/none?resourceVersion=0").await.code, 404);
+}
+
+#[tokio::test]
+async fn what_needs_etcd_waits_in_vain() {
+    let sim = cut(builder()).await;
+    for path in [NODE, "/api/v1/nodes"] {
+        assert!(tokio::time::timeout(SHORT, get(&sim, path)).await.is_err(), "{path}");
+    }
+    let (began, patience) = (Instant::now(), "?timeout=1s");
+    let closed = try_send(&sim, "GET", &format!("{NODE}{patience}"), &[], "").await;
+    assert!(closed.is_err(), "no answer to a GET: {closed:?}");
+    assert_eq!(get(&sim, &format!("/api/v1/nodes{patience}")).await.code, 504);
+    let json = [("Content-Type", "application/merge-patch+json")];
+    let (path, cordon) = (format!("{NODE}{patience}"), r#"{"spec":{"unschedulable":true}}"#);
+    assert_eq!(send(&sim, "PATCH", &path, &json, cordon).await.code, 504);
+    assert!(began.elapsed() >= Duration::from_secs(3));
+    sim.mend_etcd();
+    assert!(is_cordoned(&sim, NODE).await);
+}
+
+#[tokio::test]
+async fn watches_stay_open_and_tell_all_at_once_when_it_is_mended() {
+    let sim = start(builder()).await;
+    let mut before = watch(&sim, "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Da").await;
+    let then = version(&before.next().await.event()["object"]);
+    sim.set_ready("a", "False", "BeforeTheCut");
+    let ready = before.next().await.event();
+    sim.cut_off_from_etcd(&[]);
+    sim.cordon("a");
+    let from = |version: u64| format!("{WATCH}&resourceVersion={version}");
+    let mut current = watch(&sim, &from(version(&ready["object"]))).await;
+    let mut replayed = watch(&sim, &from(then.max(version(&sim.node("other").expect("a node"))))).await;
+    assert_eq!(replayed.next().await.event(), ready, "what was before the cut");
+    let mut everything = watch(&sim, &from(0)).await;
+    assert_eq!(everything.next().await.event()["object"]["spec"].get("unschedulable"), None);
+    assert_eq!(everything.next().await.event()["object"]["metadata"]["name"], "other");
+    sim.uncordon("a");
+    for stream in [&mut before, &mut current, &mut replayed, &mut everything] {
+        assert_eq!(stream.next_within(SHORT).await, Next::Silence);
+    }
+    sim.mend_etcd();
+    for stream in [&mut before, &mut current, &mut replayed, &mut everything] {
+        assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+        assert_eq!(stream.next().await.event()["object"]["spec"].get("unschedulable"), None);
+    }
+}
+
+#[tokio::test]
+async fn bookmarks_go_on_and_the_first_is_higher_than_before() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(50))).await;
+    let first = version(&get(&sim, "/api/v1/nodes").await.json());
+    let mut stream =
+        watch(&sim, &format!("{BOOKMARKS}&fieldSelector=metadata.name%3Da&resourceVersion={first}")).await;
+    let before = bookmarks(&mut stream, 1).await;
+    sim.cordon("other");
+    sim.cut_off_from_etcd(&[]);
+    let frozen = sim.version();
+    sim.cordon("a");
+    let mut during = bookmarks(&mut stream, 4).await;
+    during.dedup();
+    during.retain(|version| *version > before[0]);
+    assert_eq!(during, [frozen]);
+}
+
+#[tokio::test]
+async fn a_streaming_list_that_must_be_consistent_ends_with_an_error() {
+    let sim = cut(builder()).await;
+    let initial = |version: &str| {
+        format!(
+            "{BOOKMARKS}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version}&timeoutSeconds=1"
+        )
+    };
+    let mut cached = watch(&sim, &initial("&resourceVersion=0")).await;
+    assert_eq!(cached.next().await.event()["type"], "ADDED");
+    let mut consistent = watch(&sim, &initial("")).await;
+    let event = consistent.next().await.event();
+    assert_eq!(
+        (event["type"].as_str(), event["object"]["message"].as_str()),
+        (Some("ERROR"), Some("context deadline exceeded"))
+    );
+    assert_eq!(consistent.next().await, Next::End);
+}
+
+#[tokio::test]
+async fn it_says_that_it_is_ready_and_not_alive() {
+    let sim = cut(builder()).await;
+    let (began, alive) = (Instant::now(), get(&sim, "/livez").await);
+    assert!(alive.code == 500 && alive.text().contains("[-]etcd failed"), "{}", alive.text());
+    assert!(began.elapsed() >= Duration::from_secs(2));
+    assert_eq!(get(&sim, "/readyz").await.text(), "ok");
+    sim.mend_etcd();
+    assert_eq!(get(&sim, "/livez").await.code, 200);
+}
+
+#[tokio::test]
+async fn one_resource_may_be_cut_off_alone() {
+    let sim = start(builder().kubelets(true).lease_interval(Duration::from_millis(20))).await;
+    until("a Lease", || sim.get("leases", "kube-node-lease", "a").is_some()).await;
+    sim.cut_off_from_etcd(&["nodes"]);
+    let mut leases =
+        watch(&sim, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1").await;
+    for _ in 0..6 {
+        leases.next().await.event();
+    }
+    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err());
+    assert_eq!(get(&sim, "/livez").await.code, 200);
+}
+
+#[tokio::test]
+async fn another_server_on_the_same_etcd_goes_on() {
+    let sim = start(builder()).await;
+    let other = sim.another_server().expect("another server");
+    sim.cut_off_from_etcd(&[]);
+    cordon_by_way_of(&other).await;
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    sim.mend_etcd();
+    assert!(is_cordoned(&sim, NODE).await);
+    other.kill().await;
+    assert!(tokio::net::TcpStream::connect(other.address()).await.is_err());
+    assert_eq!(get(&sim, NODE).await.code, 200);
+    other.restart().await.expect("restarts");
+    assert!(is_cordoned(&other, NODE).await);
+}
+
+/// As an operator whose kubectl reaches this server.
+async fn cordon_by_way_of(server: &ApiServer) {
+    let json = [("Content-Type", "application/merge-patch+json")];
+    let patched = send(server, "PATCH", NODE, &json, r#"{"spec":{"unschedulable":true}}"#).await;
+    assert_eq!(patched.json()["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn each_of_three_has_a_link_of_its_own() {
+    let sim = start(builder().servers(3)).await;
+    let servers = sim.servers();
+    let [first, second, third] = servers.as_slice() else { panic!("{} servers", servers.len()) };
+    assert_eq!([first.number(), second.number(), third.number()], [0, 1, 2]);
+    let mut streams = Vec::new();
+    for server in &servers {
+        let mut stream = watch(server, &format!("{WATCH}&fieldSelector=metadata.name%3Da")).await;
+        stream.next().await.event();
+        streams.push(stream);
+    }
+    second.cut_off_from_etcd(&[]);
+    third.lose_streams_of_etcd(&["nodes"]);
+    cordon_by_way_of(first).await;
+    assert_eq!(streams[0].next().await.event()["object"]["spec"]["unschedulable"], true);
+    for (server, stream) in servers.iter().zip(&mut streams).skip(1) {
+        assert_eq!(stream.next_within(SHORT).await, Next::Silence, "server {}", server.number());
+        assert!(!is_cordoned(server, &format!("{NODE}?resourceVersion=0")).await);
+    }
+    second.mend_etcd();
+    assert_eq!(streams[1].next().await.event()["object"]["spec"]["unschedulable"], true);
+    assert_eq!(streams[2].next_within(SHORT).await, Next::Silence, "it has not been mended");
+    third.mend_etcd();
+    assert_eq!(streams[2].next().await.event()["object"]["spec"]["unschedulable"], true);
+}
+
+#[tokio::test]
+async fn a_lost_stream_leaves_what_is_asked_of_etcd_itself() {
+    let sim = start(builder()).await;
+    sim.servers()[0].lose_streams_of_etcd(&["nodes"]);
+    sim.cordon("a");
+    assert!(is_cordoned(&sim, NODE).await, "a consistent read");
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    let list = get(&sim, "/api/v1/nodes").await.json();
+    assert_eq!(version(&list), sim.version());
+    let mut ahead = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={}", version(&list))).await;
+    sim.uncordon("a");
+    assert_eq!(ahead.next_within(SHORT).await, Next::Silence, "accepted, and silent");
+    let initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut consistent = watch(&sim, &format!("{BOOKMARKS}{initial}")).await;
+    let refused = consistent.next().await.event();
+    assert_eq!(
+        (refused["type"].as_str(), refused["object"]["details"]["causes"][0]["reason"].as_str()),
+        (Some("ERROR"), Some("ResourceVersionTooLarge"))
+    );
+    assert_eq!(get(&sim, "/livez").await.code, 200);
+    sim.mend_etcd();
+    assert_eq!(ahead.next().await.event()["object"]["spec"].get("unschedulable"), None);
+}
+
+#[tokio::test]
+async fn a_watch_of_a_frozen_cache_has_no_bookmarks_of_its_own() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
+    sim.cut_off_from_etcd(&[]);
+    sim.cordon("other");
+    let list = get(&sim, "/api/v1/nodes?resourceVersion=0").await.json();
+    let mut from = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={}", version(&list))).await;
+    assert_eq!(from.next_within(SHORT).await, Next::Silence);
+    let mut everything =
+        watch(&sim, &format!("{BOOKMARKS}&resourceVersion=0&fieldSelector=metadata.name%3Da")).await;
+    assert_eq!(everything.next().await.event()["type"], "ADDED");
+    assert_eq!(
+        everything.next().await.event()["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+    assert_eq!(everything.next_within(SHORT).await, Next::Silence);
+    sim.mend_etcd();
+    assert_eq!(everything.next().await.event()["type"], "BOOKMARK");
+}
+
+#[tokio::test]
+async fn a_second_cut_keeps_what_the_first_one_froze() {
+    let sim = cut(builder()).await;
+    sim.servers()[0].lose_streams_of_etcd(&["nodes"]);
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    assert!(is_cordoned(&sim, NODE).await, "etcd answers again");
+    sim.cut_off_from_etcd(&["nodes"]);
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_fault_may_hit_one_server_alone() {
+    let sim = start(builder().servers(2)).await;
+    let storm = Effect::Status { code: 429, retry_after: 7 }.on(FaultScope::all().servers(&[1]));
+    sim.faults().add(storm);
+    let servers = sim.servers();
+    assert_eq!(get(&servers[0], NODE).await.code, 200);
+    let refused = get(&servers[1], NODE).await;
+    assert_eq!((refused.code, refused.header("Retry-After")), (429, Some("7")));
+}
+
+#[tokio::test]
+async fn a_restored_etcd_goes_back_and_its_restarted_server_waits_for_the_future() {
+    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let uid = sim.node("a").expect("a node")["metadata"]["uid"].clone();
+    sim.delete_node("a");
+    sim.cordon("other");
+    let late = sim.version();
+    sim.kill().await;
+    sim.restore_etcd(&backup);
+    sim.restart(false).await.expect("restarts");
+    assert_eq!(
+        (sim.version(), version(&get(&sim, "/api/v1/nodes?resourceVersion=0").await.json())),
+        (then, then)
+    );
+    assert_eq!(get(&sim, NODE).await.json()["metadata"]["uid"], uid);
+    assert_eq!(get(&sim, &format!("{NODE}?resourceVersion={late}")).await.code, 504);
+    let mut future = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={late}")).await;
+    let mut known = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    while sim.version() < late {
+        sim.label("a", "written", Some(&sim.version().to_string()));
+        assert_eq!(
+            known.next().await.event()["type"],
+            "MODIFIED",
+            "the same version twice, with other content"
+        );
+    }
+    sim.delete_node("other");
+    let gone = loop {
+        let event = future.next().await.event();
+        if event["type"] != "BOOKMARK" {
+            break event;
+        }
+        assert!(version(&event["object"]) >= late, "nothing of a version that it has already");
+    };
+    assert_eq!((gone["type"].as_str(), version(&gone["object"])), (Some("DELETED"), sim.version()));
+}
+
+#[tokio::test]
+async fn a_server_that_ran_while_etcd_was_restored_goes_on_with_what_never_was() {
+    let sim = start(builder()).await;
+    let (backup, then) = (sim.back_up_etcd(), sim.version());
+    let mut stream = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
+    sim.cordon("a");
+    assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
+    sim.restore_etcd(&backup);
+    sim.taint("a", "key", "", "NoSchedule");
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence);
+    assert!(is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await, "as its cache has it");
+    assert!(!is_cordoned(&sim, NODE).await, "as etcd has it");
+    sim.mend_etcd();
+    assert_eq!(stream.next_within(SHORT).await, Next::Silence, "that mends no history");
+    sim.kill().await;
+    sim.restart(false).await.expect("restarts");
+    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
+}

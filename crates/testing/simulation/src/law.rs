@@ -1,0 +1,176 @@
+//! What the contract says of each fault: what it does to proof, for how long a change may be missed, and when the agent must
+//! be fresh again although a fault is still there.
+
+use crate::fault::SimulatedFault;
+use crate::link::Carries;
+use crate::network::Address;
+use crate::plan::{Planned, World};
+use std::time::Duration;
+
+/// What a fault does to proof, alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// There is proof all the same, and no reason to be stale.
+    None,
+    /// Proof is interrupted, for less than makes stale.
+    Disturbs,
+    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins, the kernel takes
+    /// 4 s, and the first attempt waits for up to 1.5 s.
+    Blocks,
+}
+
+/// What holds from a fault on, until the agent has shown that it is over it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Laws {
+    /// A change of the Node may be missed for so long.
+    pub(crate) unseen: Duration,
+    /// A change of the Service.
+    pub(crate) service_unseen: Duration,
+    /// The faults may make stale, until proof has been to be had for this time.
+    pub(crate) stale_allowed: Option<Duration>,
+    /// What is held of the Service may be stale.
+    pub(crate) service_stale_allowed: bool,
+}
+
+impl Laws {
+    /// In fair weather a change is seen within this time: an event that is on its way, a watch that is being resumed.
+    const FAIR_UNSEEN: Duration = Duration::from_secs(2);
+    pub(crate) const FAIR: Self = Self {
+        unseen: Self::FAIR_UNSEEN,
+        service_unseen: Self::FAIR_UNSEEN,
+        stale_allowed: None,
+        service_stale_allowed: false,
+    };
+    /// The agent has not had the time for its first list.
+    pub(crate) const BEGINNING: Self =
+        Self { stale_allowed: Some(Duration::MAX), service_stale_allowed: true, ..Self::FAIR };
+}
+
+/// Where no proof can be had while a fault lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stops {
+    /// Proof can be had everywhere.
+    Nothing,
+    /// Proof can be had from the servers that the fault does not hit.
+    ItsServers,
+    /// No proof can be had.
+    Everything,
+}
+
+/// The longest delay of an event on its way through a connection.
+pub(crate) const LATE: Duration = Duration::from_secs(8);
+/// The longest delay of an answer on its way back.
+pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
+/// An answer that takes longer than this is none. The consistency check is sent a seventh of 15 s before the cache is stale. If it
+/// finds that the watch has missed a change, its answer, 300 ms for the watch and the answer to a list must fit in.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
+/// The contract's bound for a missed change: `--stale-after` and a second.
+const GRACE: Duration = Duration::from_secs(1);
+/// One stream of a live connection was lost by the server.
+const STREAM_LOST: Duration = Duration::from_secs(73);
+/// A Service's watch without a bookmark for this time is replaced, and what it said is proof no more.
+const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
+/// The Nodes' client of etcd alone is gone, or Nodes' events alone.
+pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
+
+impl Planned {
+    /// How late the fault makes answers.
+    pub(crate) fn answers_late(&self) -> Duration {
+        match self.fault {
+            SimulatedFault::Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
+            SimulatedFault::LateAnswers => LATE_ANSWER.mul_f64(0.05 + 0.95 * self.force),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whose stream a server loses.
+    pub(crate) fn loses(&self) -> Carries {
+        [Carries::Nodes, Carries::Leases, Carries::Services][(self.force * 2.99) as usize]
+    }
+
+    /// What it does to proof behind `address`.
+    pub(crate) fn weight(&self, address: Address) -> Weight {
+        match self.fault {
+            SimulatedFault::LeaseMemberLost
+            | SimulatedFault::LeaseForbidden
+            | SimulatedFault::NodeReplaced
+            | SimulatedFault::KubeletDead
+            | SimulatedFault::ClockStep
+            | SimulatedFault::NoBookmarks => Weight::None,
+            SimulatedFault::Reset
+            | SimulatedFault::GoAway
+            | SimulatedFault::Expired
+            | SimulatedFault::LateEvents
+            | SimulatedFault::DeafStream
+            | SimulatedFault::DeafConnection
+            | SimulatedFault::LostEvents
+            | SimulatedFault::StreamLost
+            | SimulatedFault::AgentRestarted => Weight::Disturbs,
+            SimulatedFault::CutOff
+            | SimulatedFault::MemberLost
+            | SimulatedFault::Frozen
+            | SimulatedFault::Killed
+                if !self.all && address == Address::InTurn =>
+            {
+                Weight::Disturbs
+            }
+            _ => Weight::Blocks,
+        }
+    }
+
+    /// Where no proof can be had while it lasts.
+    pub(crate) fn stops(&self) -> Stops {
+        match self.fault {
+            SimulatedFault::CutOff
+            | SimulatedFault::MemberLost
+            | SimulatedFault::Frozen
+            | SimulatedFault::Killed
+            | SimulatedFault::Unreachable
+            | SimulatedFault::Replay => Stops::ItsServers,
+            // The server answers, late, and what it answers sends the agent back to it.
+            SimulatedFault::EtcdStreamLost
+            | SimulatedFault::Unauthorized
+            | SimulatedFault::Forbidden
+            | SimulatedFault::Throttled
+            | SimulatedFault::ServerErrors
+            | SimulatedFault::Malformed
+            | SimulatedFault::CutEvents
+            | SimulatedFault::Hanging
+            | SimulatedFault::WatchesClosed
+            | SimulatedFault::Rewound
+            | SimulatedFault::Starved
+            | SimulatedFault::Refusals => Stops::Everything,
+            _ if self.answers_late() > ANSWERED_WITHIN => Stops::Everything,
+            _ => Stops::Nothing,
+        }
+    }
+
+    /// For how long a change of the Node may be missed while a fresh answer is given.
+    pub(crate) fn unseen(&self, stale_after: Duration, world: &World) -> Duration {
+        let longer = match self.fault {
+            SimulatedFault::DeafStream => STREAM_LOST,
+            SimulatedFault::StreamLost if self.loses() == Carries::Nodes => STREAM_LOST,
+            SimulatedFault::MemberLost
+            | SimulatedFault::EtcdStreamLost
+            | SimulatedFault::LostEvents
+            | SimulatedFault::DeafConnection => NODES_LOST,
+            _ => Duration::ZERO,
+        };
+        let plain = stale_after + GRACE;
+        if world.leases { plain.max(longer + GRACE) } else { plain }
+    }
+
+    /// For how long a change of the Service may be missed while it is called fresh. The consistency check asks for the
+    /// Node: only missing bookmarks tell that a Service's stream is lost, is late, or waits for a version of another history.
+    pub(crate) fn service_unseen(&self, stale_after: Duration, world: &World) -> Duration {
+        let longer = match self.fault {
+            SimulatedFault::DeafStream
+            | SimulatedFault::DeafConnection
+            | SimulatedFault::LateEvents
+            | SimulatedFault::Rewound => BOOKMARK_OVERDUE,
+            SimulatedFault::StreamLost if self.loses() == Carries::Services => BOOKMARK_OVERDUE,
+            _ => Duration::ZERO,
+        };
+        if world.service { longer + stale_after + GRACE } else { Duration::ZERO }
+    }
+}

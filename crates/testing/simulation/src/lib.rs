@@ -1,0 +1,39 @@
+//! Hours of faults in seconds.
+//!
+//! The agent's own watch, guard, backoff, board and answers run under tokio's paused time, one runtime a seed, against the API
+//! of kube-sim without sockets. A seed makes a world and plans of faults in it; an oracle judges every answer. The same seed
+//! gives the same trace.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a simulation may end where a story breaks off"
+)]
+
+mod agent;
+mod balancer;
+mod episode;
+pub mod events;
+mod fault;
+mod law;
+mod link;
+mod network;
+mod oracle;
+mod plan;
+mod reach;
+mod report;
+mod second;
+mod service;
+mod silence;
+mod site;
+mod strangers;
+mod trace;
+pub mod truth;
+mod world;
+
+pub use report::SimulationReport;
+pub use world::{EpisodeOutcome, run};

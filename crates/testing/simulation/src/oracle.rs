@@ -1,0 +1,202 @@
+//! Says of every answer whether it may have been given; section by section what the contract says of freshness.
+//!
+//! It knows each state that the Node was ever in, and when. A fresh answer must be that of a state which was true within the
+//! last so many seconds (how many, is for the faults to say), and never an older one than the agent has shown to know. A stale
+//! one must be what `--on-stale` makes of a state that the agent may have known last, and may be given only where there may
+//! have been no proof.
+
+use crate::truth::{ProbeKind, SimulatedAnswer, Truth};
+use nodegate_readiness::OnStale;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The ways of asking that are judged.
+pub(crate) const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
+/// States that are remembered: those of the last minutes.
+const REMEMBERED: usize = 400;
+
+/// What holds for answers for the time being.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Law {
+    /// A change may be missed for so long.
+    pub(crate) unseen: Duration,
+    /// There may be no proof.
+    pub(crate) stale_allowed: bool,
+    /// Who may be believed of a `Ready=Unknown`.
+    pub(crate) believed: Believed,
+}
+
+/// Who may be believed of a Node whose kubelet the control plane no longer hears.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Believed {
+    /// The control plane: it is not ready.
+    pub(crate) control_plane: bool,
+    /// The kubelet here, which answers.
+    pub(crate) kubelet: bool,
+}
+
+impl Believed {
+    /// What the agent has seen of it nobody can say.
+    pub(crate) const EITHER: Self = Self { control_plane: true, kubelet: true };
+}
+
+struct State {
+    truth: Truth,
+    since: Instant,
+    fresh: [SimulatedAnswer; KINDS.len()],
+    unconfirmed: [Option<SimulatedAnswer>; KINDS.len()],
+    stale: [SimulatedAnswer; KINDS.len()],
+}
+
+impl State {
+    /// Whether this is what is answered in this state.
+    fn may_be(&self, kind: usize, answer: &SimulatedAnswer, believed: Believed) -> bool {
+        match &self.unconfirmed[kind] {
+            None => self.fresh[kind] == *answer,
+            Some(unconfirmed) => {
+                (believed.control_plane && self.fresh[kind] == *answer)
+                    || (believed.kubelet && unconfirmed == answer)
+            }
+        }
+    }
+}
+
+/// Judges answers.
+pub(crate) struct Oracle {
+    on_stale: OnStale,
+    states: VecDeque<State>,
+    /// The number of the first state that is remembered.
+    first: usize,
+    /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was the state when it
+    /// began, and its first list is consistent.
+    shown: usize,
+    /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have handed it over.
+    handed_over: usize,
+    /// The agent has shown nothing yet.
+    knows_nothing: bool,
+    /// The agent has its predecessor's memory.
+    remembers: bool,
+}
+
+/// What an answer was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    Fresh,
+    Stale,
+    /// "OK" is said of a Node that is ready, and of one that is not known.
+    Either,
+}
+
+impl Oracle {
+    pub(crate) fn new(on_stale: OnStale, truth: &Truth) -> Self {
+        let mut oracle = Self {
+            on_stale,
+            states: VecDeque::new(),
+            first: 0,
+            shown: 0,
+            handed_over: 0,
+            knows_nothing: true,
+            remembers: false,
+        };
+        oracle.changed(truth);
+        oracle
+    }
+
+    /// The Node is like this from now on. Gives the number of that state.
+    pub(crate) fn changed(&mut self, truth: &Truth) -> usize {
+        if self.states.back().is_none_or(|last| last.truth != *truth) {
+            self.states.push_back(State {
+                truth: truth.clone(),
+                since: nodegate_clock::now(),
+                fresh: KINDS.map(|kind| truth.answer(kind)),
+                unconfirmed: KINDS.map(|kind| truth.unconfirmed_answer(kind)),
+                stale: KINDS.map(|kind| truth.stale_answer(kind, self.on_stale)),
+            });
+        }
+        if self.states.len() > REMEMBERED {
+            self.states.pop_front();
+            self.first += 1;
+        }
+        self.first + self.states.len() - 1
+    }
+
+    /// Another agent begins, and knows nothing.
+    pub(crate) fn restarted(&mut self) {
+        if !self.knows_nothing {
+            self.handed_over = self.shown;
+        }
+        (self.shown, self.knows_nothing, self.remembers) = (self.last(), true, false);
+    }
+
+    /// It takes over what its predecessor knew.
+    pub(crate) fn taken_over(&mut self) {
+        self.remembers = true;
+    }
+
+    /// Whether the agent has shown that it knows this state or a newer one.
+    pub(crate) fn has_shown(&self, state: usize) -> bool {
+        !self.knows_nothing && self.shown >= state
+    }
+
+    fn last(&self) -> usize {
+        self.first + self.states.len() - 1
+    }
+
+    fn state(&self, number: usize) -> &State {
+        &self.states[number - self.first]
+    }
+
+    /// The oldest state that was true within the last `unseen`.
+    fn oldest_allowed(&self, unseen: Duration) -> usize {
+        let now = nodegate_clock::now();
+        let reaches = |number: &usize| {
+            let until = (*number < self.last()).then(|| self.state(number + 1).since);
+            until.is_none_or(|until| now.saturating_duration_since(until) <= unseen)
+        };
+        (self.first..=self.last()).find(reaches).unwrap_or(self.last())
+    }
+
+    /// The answer to the kind of this number.
+    pub(crate) fn judge(
+        &mut self,
+        kind: usize,
+        answer: &SimulatedAnswer,
+        law: Law,
+    ) -> Result<Judged, String> {
+        let oldest = self.shown.max(self.first).max(self.oldest_allowed(law.unseen));
+        let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let fresh = (oldest..=self.last()).find(is);
+        let knows_nothing = self.knows_nothing && !self.remembers;
+        let since = if self.knows_nothing && self.remembers { self.handed_over } else { self.shown };
+        let stale = (since.max(self.first)..=self.last())
+            .any(|number| self.state(number).stale[kind] == *answer)
+            || (knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
+        match (fresh, stale) {
+            (Some(_), true) => Ok(Judged::Either),
+            (Some(number), false) => {
+                (self.shown, self.knows_nothing) = (number, false);
+                Ok(Judged::Fresh)
+            }
+            (None, true) if law.stale_allowed => Ok(Judged::Stale),
+            (None, true) => Err(format!("stale while proof is to be had: {}", answer.text())),
+            (None, false) => Err(self.explain(kind, answer, oldest, law)),
+        }
+    }
+
+    fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, law: Law) -> String {
+        let now = nodegate_clock::now();
+        let was = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let then = (self.first..oldest).rev().find(was);
+        let what = match then {
+            Some(number) if number < self.shown && !self.knows_nothing => {
+                "fresh, and older than what it has shown".to_owned()
+            }
+            Some(number) => {
+                let over = self.state(number + 1).since;
+                format!("fresh and wrong for {:.1} s", now.saturating_duration_since(over).as_secs_f64())
+            }
+            None => "never true".to_owned(),
+        };
+        format!("{what}, {:?} allowed: {}", law.unseen, answer.text())
+    }
+}

@@ -1,0 +1,386 @@
+//! The cluster, and faults as they begin and end in it.
+
+use crate::agent::NODE;
+use crate::fault::SimulatedFault;
+use crate::law::{LATE, Stops};
+use crate::network::{Address, Network};
+use crate::plan::{Planned, World};
+use crate::reach::Refusals;
+use crate::trace::{Trace, note};
+use fastrand::Rng;
+use futures::FutureExt;
+use nodegate_kube_sim::{ApiServer, Backup, Effect, FaultId, FaultScope, Rule, Sim, make_node};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const TOKEN: &str = "agent";
+/// Another Node, as there are others in every cluster.
+const OTHER: &str = "other";
+/// The Service's endpoints on the node change with each write, and repeat themselves after so many.
+const MOST_ENDPOINTS: u64 = 23;
+/// More than is written in an episode.
+const WRITTEN_SINCE_COPY: u64 = 150;
+
+/// A cluster with its network.
+pub(crate) struct Site {
+    sim: Sim,
+    servers: Vec<ApiServer>,
+    pub(crate) network: Network,
+    active: Vec<Active>,
+    token: String,
+    other: Value,
+    service: bool,
+    /// How many endpoints the Service has on the node.
+    pub(crate) endpoints: usize,
+    /// Of etcd, from when the episode began, and how many endpoints there were.
+    backup: Option<(Backup, usize)>,
+    trace: Trace,
+    /// Whether the kubelet reaches no API server.
+    pub(crate) kubelet_is_cut_off: bool,
+    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time again.
+    pub(crate) clock_was_set_back: bool,
+}
+
+/// A fault that is there.
+struct Active {
+    planned: Planned,
+    servers: Vec<usize>,
+    switches: Vec<FaultId>,
+}
+
+impl Site {
+    pub(crate) fn new(world: &World, trace: &Trace) -> Self {
+        let sim = Sim::builder().lifecycle(false).node_bytes(0).anonymous(true).nodes([NODE, OTHER]);
+        let sim = sim.without_sockets();
+        let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
+        if world.leases {
+            rules.push(Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]));
+        }
+        if world.service {
+            rules.push(Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]));
+        }
+        sim.service_account(TOKEN, "nodegate", "nodegate", rules);
+        for _ in 1..world.servers {
+            sim.another_server().expect("a server without a socket");
+        }
+        let servers = sim.servers();
+        let services = servers.iter().map(ApiServer::service).collect();
+        let network = Network::new(services, world.address, TOKEN, trace.clone());
+        let other = make_node(OTHER, 1, &nodegate_kube_sim::NodeShape { bytes: 0 });
+        Self {
+            sim,
+            servers,
+            network,
+            active: Vec::new(),
+            token: TOKEN.to_owned(),
+            other,
+            service: world.service,
+            endpoints: 0,
+            backup: None,
+            trace: trace.clone(),
+            kubelet_is_cut_off: false,
+            clock_was_set_back: false,
+        }
+    }
+
+    pub(crate) fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    // === Who else writes ===
+
+    /// Another Node's status moves on, and the Service's endpoints change.
+    pub(crate) fn noise(&mut self, number: u64) {
+        self.write_elsewhere(number);
+        if self.service {
+            self.endpoints = (number % MOST_ENDPOINTS) as usize;
+            let _ = self.sim.apply(slice(self.endpoints));
+        }
+    }
+
+    fn write_elsewhere(&mut self, number: u64) {
+        self.other["metadata"]["annotations"] = json!({"number": number.to_string()});
+        let _ = self.sim.apply(self.other.clone());
+    }
+
+    /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
+    pub(crate) fn renew(&self) {
+        if self.has(SimulatedFault::KubeletDead) || self.kubelet_is_cut_off || self.sim.node(NODE).is_none() {
+            return;
+        }
+        let (name, namespace) = (NODE, "kube-node-lease");
+        let now = wall_time();
+        let mut lease = json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
+        });
+        // Somebody else's writes, which the API allows.
+        match fastrand::u32(..500) {
+            0 => lease["spec"]["renewTime"] = Value::Null,
+            1 => lease["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z"),
+            _ => {}
+        }
+        note!(self.trace, "kubelet: Lease renewed, {now}");
+        let _ = self.sim.apply(lease);
+    }
+
+    // === Faults ===
+
+    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows at once: a Node
+    /// that gets the very version in one history that it has in the other can be told apart by nobody.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
+        self.write_a_lot();
+    }
+
+    fn write_a_lot(&mut self) {
+        (0..WRITTEN_SINCE_COPY).for_each(|number| self.write_elsewhere(number));
+    }
+
+    fn has(&self, fault: SimulatedFault) -> bool {
+        self.active.iter().any(|active| active.planned.fault == fault)
+    }
+
+    /// Lets a fault begin; one that is a moment is over then.
+    pub(crate) fn begin(&mut self, planned: &Planned, random: &mut Rng) {
+        let servers = self.targets(planned, random);
+        note!(self.trace, "FAULT {} begins, servers {servers:?}, force {:.2}", planned.fault, planned.force);
+        let switches = switches(planned, &servers).into_iter().map(|fault| self.sim.faults().add(fault));
+        let active = Active { planned: planned.clone(), switches: switches.collect(), servers };
+        self.strike(&active);
+        if !planned.fault.is_a_moment() {
+            self.active.push(active);
+        }
+    }
+
+    /// Sometimes the new history has overtaken the old one before anybody looks.
+    fn restore(&mut self, force: f64) {
+        let (backup, endpoints) = self.backup.as_ref().expect("a copy");
+        self.sim.restore_etcd(backup);
+        self.endpoints = *endpoints;
+        if force < 0.3 {
+            self.write_a_lot();
+            self.write_a_lot();
+        }
+    }
+
+    /// Returns after how many attempts the agent has proof at the latest, or `None` if a fault that is there now stops them all.
+    pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
+        let mut hit: BTreeSet<usize> = BTreeSet::new();
+        for active in &self.active {
+            match active.planned.stops() {
+                Stops::Nothing => {}
+                Stops::ItsServers => hit.extend(&active.servers),
+                Stops::Everything => return None,
+            }
+        }
+        let some = match self.network.address() {
+            Address::Direct => return (!hit.contains(&0)).then_some(1),
+            Address::InTurn => hit.len() < self.network.servers(),
+            // Nobody can say how soon a good one is drawn.
+            Address::AtRandom => hit.is_empty(),
+        };
+        some.then_some(1 + hit.len() as u32)
+    }
+
+    fn targets(&self, planned: &Planned, random: &mut Rng) -> Vec<usize> {
+        let count = self.network.servers();
+        let used = self.network.server_in_use();
+        match (planned.all, planned.in_use) {
+            (true, _) => (0..count).collect(),
+            (false, true) => vec![used],
+            (false, false) => vec![(used + random.usize(1..count)) % count],
+        }
+    }
+
+    fn strike(&mut self, active: &Active) {
+        let force = active.planned.force;
+        match active.planned.fault {
+            SimulatedFault::CutOff
+            | SimulatedFault::MemberLost
+            | SimulatedFault::LeaseMemberLost
+            | SimulatedFault::EtcdStreamLost => {
+                self.lose_etcd(active);
+            }
+            SimulatedFault::Replay => {
+                // What is on its way is lost, and said again by a server that has nothing newer.
+                self.lose_etcd(active);
+                self.network.reset();
+            }
+            SimulatedFault::Killed
+            | SimulatedFault::Frozen
+            | SimulatedFault::Unreachable
+            | SimulatedFault::LateEvents => {
+                self.reach(active, true);
+            }
+            SimulatedFault::HalfOpen => self.network.half_open(),
+            SimulatedFault::Reset => self.network.reset(),
+            SimulatedFault::GoAway => self.network.go_away(),
+            SimulatedFault::Unauthorized => {
+                let new = format!("token-{:016x}", fastrand::u64(..));
+                self.sim.rotate_token(&self.token, &new);
+                self.token = new;
+                self.network.reset();
+            }
+            SimulatedFault::Forbidden => self.sim.close_watches(Some("nodes")),
+            SimulatedFault::LeaseForbidden => self.sim.close_watches(Some("leases")),
+            SimulatedFault::Expired => self.sim.compact(true),
+            SimulatedFault::Throttled | SimulatedFault::ServerErrors | SimulatedFault::Hanging
+                if force < 0.7 =>
+            {
+                self.network.reset();
+            }
+            SimulatedFault::WatchesClosed => self.sim.close_watches(None),
+            SimulatedFault::Rewound => self.restore(force),
+            SimulatedFault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
+            SimulatedFault::Refusals => self.network.refuse(refusals(force)),
+            SimulatedFault::LateAnswers => self.network.delay_answers(active.planned.answers_late()),
+            SimulatedFault::NoBookmarks => self.network.no_bookmarks(true),
+            SimulatedFault::StreamLost => self.network.lose_streams(active.planned.loses()),
+            _ => {}
+        }
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&mut self, planned: &Planned) {
+        let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
+            return;
+        };
+        let active = self.active.remove(index);
+        note!(self.trace, "FAULT {} ends", planned.fault);
+        for switch in &active.switches {
+            self.sim.faults().remove(*switch);
+        }
+        match planned.fault {
+            SimulatedFault::Killed
+            | SimulatedFault::Frozen
+            | SimulatedFault::Unreachable
+            | SimulatedFault::LateEvents => {
+                if planned.fault == SimulatedFault::Killed && planned.force < 0.4 {
+                    self.sim.compact(true);
+                }
+                self.reach(&active, false);
+            }
+            SimulatedFault::Rewound => self.start_servers_again(),
+            SimulatedFault::Unauthorized => self.network.give_token(&self.token),
+            SimulatedFault::Refusals => self.network.refuse(Refusals::default()),
+            SimulatedFault::LateAnswers => self.network.delay_answers(Duration::ZERO),
+            SimulatedFault::NoBookmarks => self.network.no_bookmarks(false),
+            _ => {
+                active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
+                // Others may hold on to it.
+                self.active.iter().for_each(|other| self.lose_etcd(other));
+            }
+        }
+    }
+
+    /// Whoever restores etcd starts the API servers again.
+    fn start_servers_again(&self) {
+        self.network.reset();
+        for server in &self.servers {
+            server.restart().now_or_never().expect("no socket to wait for").expect("no socket to bind");
+        }
+    }
+
+    fn lose_etcd(&self, active: &Active) {
+        for server in active.servers.iter().map(|server| &self.servers[*server]) {
+            match active.planned.fault {
+                SimulatedFault::CutOff | SimulatedFault::Replay => server.cut_off_from_etcd(&[]),
+                SimulatedFault::MemberLost => server.cut_off_from_etcd(&["nodes"]),
+                SimulatedFault::LeaseMemberLost => server.cut_off_from_etcd(&["leases"]),
+                SimulatedFault::EtcdStreamLost => server.lose_streams_of_etcd(&["nodes"]),
+                _ => {}
+            }
+        }
+    }
+
+    fn reach(&self, active: &Active, on: bool) {
+        let force = active.planned.force;
+        let late = if on { LATE.mul_f64(0.1 + 0.9 * force) } else { Duration::ZERO };
+        for server in &active.servers {
+            self.network.change(*server, |reach| match active.planned.fault {
+                SimulatedFault::Killed => reach.killed = on,
+                SimulatedFault::Frozen => reach.frozen = on,
+                SimulatedFault::Unreachable => reach.unreachable = on,
+                _ if self.service && force > 0.7 => reach.late_services = late * 2,
+                _ => reach.late = late,
+            });
+        }
+    }
+}
+
+/// The fault switches of the API that a fault is made of.
+fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Fault> {
+    let all = || FaultScope::all().servers(servers);
+    let nodes = || all().resources(&["nodes"]);
+    let force = planned.force;
+    let some = if force < 0.5 { 1.0 } else { 0.6 };
+    let retry_after = if force < 0.3 { 0 } else { (force * 40.0) as u32 };
+    let one = match planned.fault {
+        SimulatedFault::DeafStream if force > 0.85 => {
+            Effect::Deaf { bookmarks: false }.on(all().resources(&["endpointslices"]))
+        }
+        SimulatedFault::DeafStream => Effect::Deaf { bookmarks: false }.on(nodes()),
+        SimulatedFault::DeafConnection => Effect::Deaf { bookmarks: false }.on(all()),
+        SimulatedFault::LostEvents => Effect::Deaf { bookmarks: true }.on(nodes()),
+        SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
+        SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
+        SimulatedFault::Throttled => Effect::Status { code: 429, retry_after }.on(all()).probability(some),
+        SimulatedFault::ServerErrors => {
+            let code = [500, 502, 503, 504][(force * 3.99) as usize];
+            Effect::Status { code, retry_after: 0 }.on(all()).probability(some)
+        }
+        SimulatedFault::Malformed if force < 0.5 => Effect::Malformed.on(all()),
+        SimulatedFault::Malformed => Effect::Malformed.on(nodes().verbs(&["watch"])),
+        SimulatedFault::CutEvents if force < 0.5 => Effect::CutEvent.on(all()),
+        SimulatedFault::CutEvents => Effect::CutEvent.on(nodes().verbs(&["watch"])),
+        SimulatedFault::Hanging => Effect::Hang.on(all()).probability(some),
+        SimulatedFault::Slow => Effect::Latency { ms: planned.answers_late().as_millis() as u64 }.on(all()),
+        SimulatedFault::WatchesClosed => Effect::CloseWatch.on(all()),
+        _ => return Vec::new(),
+    };
+    vec![one]
+}
+
+/// Forward or back, by seconds or by an hour; whether it was forward.
+fn step_the_clock(force: f64) -> bool {
+    let wall = nodegate_clock::wall();
+    let step = if force < 0.5 { Duration::from_hours(1) } else { Duration::from_secs_f64(force * 30.0) };
+    let forward = ((force * 1000.0) as u64).is_multiple_of(2);
+    nodegate_clock::set_wall(if forward { wall + step } else { wall - step });
+    forward
+}
+
+/// Of the consistency check alone: a few, or as many as come.
+fn refusals(force: f64) -> Refusals {
+    let step = (force * 48.0) as u32;
+    let code = if step.is_multiple_of(2) { 429 } else { 503 };
+    Refusals { times: [1, 2, 3, 1000][(step / 2 % 4) as usize], code, retry_after: step / 8 }
+}
+
+/// A Service's endpoints, so many of them on the node.
+fn slice(here: usize) -> Value {
+    let endpoint = |number: usize| {
+        let node = if number < here { NODE } else { OTHER };
+        json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
+    };
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "endpoints": (0..=here).map(endpoint).collect::<Vec<_>>(),
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+    })
+}
+
+/// The wall clock as a kubelet writes it.
+fn wall_time() -> String {
+    let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
+    wall.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// As taints are dated.
+pub(crate) fn wall_time_in_seconds() -> String {
+    let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
+    wall.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

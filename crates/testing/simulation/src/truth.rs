@@ -1,0 +1,248 @@
+//! What the Node is, and what a load balancer must be told of it: section 3 and 5 of the contract, written down a second
+//! time. Nothing here calls the agent's code; two who agree by accident must both have made the same mistake.
+
+use nodegate_readiness::OnStale;
+use std::collections::BTreeSet;
+
+/// The taints that drain, in the contract's order.
+pub const DRAIN_TAINTS: [&str; 3] =
+    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
+
+/// The Ready condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It is fine.
+    True,
+    /// It is not, and this is why.
+    False(String),
+    /// Nobody has heard of it.
+    Unknown(String),
+    /// Nobody has heard of it for a while, and its kubelet may be alive.
+    Silent,
+    /// There is no such condition.
+    Missing,
+}
+
+/// The Node, as far as answers depend on it.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truth {
+    /// Whether it exists.
+    pub present: bool,
+    /// Its Ready condition.
+    pub ready: Ready,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// Those of its taints that drain.
+    pub taints: BTreeSet<&'static str>,
+    /// Whether it has the label that excludes it from load balancers.
+    pub excluded: bool,
+    /// Whether its disk is full.
+    pub disk_pressure: bool,
+}
+
+impl Truth {
+    /// A Node that nobody wants anything of.
+    pub fn healthy() -> Self {
+        Self {
+            present: true,
+            ready: Ready::True,
+            unschedulable: false,
+            deleting: false,
+            taints: BTreeSet::new(),
+            excluded: false,
+            disk_pressure: false,
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        if !self.present {
+            return Verdict::NotReady("NodeNotFound".to_owned());
+        }
+        match &self.ready {
+            Ready::Missing => return Verdict::NotReady("ReadyConditionMissing".to_owned()),
+            Ready::False(reason) | Ready::Unknown(reason) => return Verdict::NotReady(reason.clone()),
+            Ready::Silent => return Verdict::NotReady("NodeStatusUnknown".to_owned()),
+            Ready::True => {}
+        }
+        self.drain_signal().map_or(Verdict::Ready, Verdict::Draining)
+    }
+
+    fn drain_signal(&self) -> Option<String> {
+        let taint = DRAIN_TAINTS.iter().find(|key| self.taints.contains(**key));
+        let signals = [
+            self.unschedulable.then(|| "Unschedulable".to_owned()),
+            self.deleting.then(|| "Deleting".to_owned()),
+            taint.map(|key| format!("Taint:{key}")),
+            self.excluded.then(|| "ExcludedFromLoadBalancers".to_owned()),
+        ];
+        signals.into_iter().flatten().next()
+    }
+
+    fn pressure(&self) -> Option<&'static str> {
+        (self.present && self.disk_pressure).then_some("DiskPressure: KubeletHasDiskPressure")
+    }
+
+    /// What is answered while this is the last that the agent knows, and too old: section 3's `--on-stale`.
+    pub fn stale_answer(&self, kind: ProbeKind, on_stale: OnStale) -> SimulatedAnswer {
+        let held = self.drain_signal().filter(|_| self.present);
+        let (draining, reason) = match on_stale {
+            OnStale::Ready => return stale_answer(kind),
+            OnStale::KeepDrain => match held {
+                Some(reason) => (true, reason),
+                None => return stale_answer(kind),
+            },
+            OnStale::NotReady => (false, "CacheStale".to_owned()),
+        };
+        let (status, word) = match (draining, kind) {
+            (true, ProbeKind::Drain) => (404, "draining"),
+            _ => (503, "not-ready"),
+        };
+        let node = check("node_ready", Some(&reason), true);
+        match kind {
+            ProbeKind::Health | ProbeKind::Drain => SimulatedAnswer::json(status, word, &[node]),
+            ProbeKind::NodeCheck => SimulatedAnswer::new(status, "Down"),
+            ProbeKind::AgentCheck if draining => SimulatedAnswer::new(0, "up drain\n"),
+            ProbeKind::AgentCheck => SimulatedAnswer::new(0, &format!("down #{reason}\n")),
+            ProbeKind::Conditions => {
+                let failed = (!draining).then_some(reason.as_str());
+                SimulatedAnswer::json(status, word, &[node, check("custom_conditions", failed, true)])
+            }
+        }
+    }
+
+    /// What is answered while the agent knows this, and goes by the control plane.
+    pub fn answer(&self, kind: ProbeKind) -> SimulatedAnswer {
+        self.answer_of(kind, &self.verdict(), false)
+    }
+
+    /// What is answered while it goes by its own kubelet instead; `None` where there is no choice.
+    pub fn unconfirmed_answer(&self, kind: ProbeKind) -> Option<SimulatedAnswer> {
+        let silent = self.present && self.ready == Ready::Silent;
+        let verdict = self.drain_signal().map_or(Verdict::Ready, Verdict::Draining);
+        silent.then(|| self.answer_of(kind, &verdict, true))
+    }
+
+    fn answer_of(&self, kind: ProbeKind, verdict: &Verdict, unconfirmed: bool) -> SimulatedAnswer {
+        let failed = verdict.reason();
+        let (status, word) = match (verdict, kind) {
+            (Verdict::Ready, ProbeKind::Conditions) if self.pressure().is_some() => (503, "not-ready"),
+            (Verdict::Ready, _) => (200, "ready"),
+            (Verdict::Draining(_), ProbeKind::Drain) => (404, "draining"),
+            _ => (503, "not-ready"),
+        };
+        let mut node = check("node_ready", failed, false);
+        if unconfirmed {
+            let passed = format!(r#""passed":{}"#, failed.is_none());
+            node = node.replace(&passed, &format!(r#"{passed},"unconfirmed":true"#));
+        }
+        match kind {
+            ProbeKind::Health | ProbeKind::Drain => SimulatedAnswer::json(status, word, &[node]),
+            ProbeKind::Conditions => SimulatedAnswer::json(
+                status,
+                word,
+                &[node, check("custom_conditions", self.pressure(), false)],
+            ),
+            ProbeKind::NodeCheck => SimulatedAnswer::new(status, if status == 200 { "OK" } else { "Down" }),
+            ProbeKind::AgentCheck => SimulatedAnswer::new(
+                0,
+                &match verdict {
+                    Verdict::Ready => "up ready\n".to_owned(),
+                    Verdict::Draining(_) => "up drain\n".to_owned(),
+                    Verdict::NotReady(reason) => format!("down #{reason}\n"),
+                },
+            ),
+        }
+    }
+}
+
+/// What is answered while nothing is known for sure: the agent fails open, and says so where it can.
+pub fn stale_answer(kind: ProbeKind) -> SimulatedAnswer {
+    let node = check("node_ready", None, true);
+    match kind {
+        ProbeKind::Health | ProbeKind::Drain => SimulatedAnswer::json(200, "ready", &[node]),
+        ProbeKind::Conditions => {
+            SimulatedAnswer::json(200, "ready", &[node, check("custom_conditions", None, true)])
+        }
+        ProbeKind::NodeCheck => SimulatedAnswer::new(200, "OK"),
+        ProbeKind::AgentCheck => SimulatedAnswer::new(0, "up ready\n"),
+    }
+}
+
+enum Verdict {
+    Ready,
+    Draining(String),
+    NotReady(String),
+}
+
+impl Verdict {
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Ready => None,
+            Self::Draining(reason) | Self::NotReady(reason) => Some(reason),
+        }
+    }
+}
+
+/// A way of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// `/health`.
+    Health,
+    /// `/health?drain=404`.
+    Drain,
+    /// `/nodecheck`.
+    NodeCheck,
+    /// HAProxy's agent-check.
+    AgentCheck,
+    /// With `custom_conditions`.
+    Conditions,
+}
+
+impl ProbeKind {
+    /// Each of them.
+    pub const ALL: [Self; 5] =
+        [Self::Health, Self::Drain, Self::NodeCheck, Self::AgentCheck, Self::Conditions];
+}
+
+/// An answer to the last byte; an agent check has no status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimulatedAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Box<[u8]>,
+}
+
+impl SimulatedAnswer {
+    /// From its parts.
+    pub fn new(status: u16, body: &str) -> Self {
+        Self { status, body: body.as_bytes().into() }
+    }
+
+    fn json(status: u16, word: &str, checks: &[String]) -> Self {
+        let checks = checks.join(",");
+        Self::new(status, &format!(r#"{{"status":"{word}","checks":[{checks}],"total_duration_ms":0}}"#))
+    }
+
+    /// Returns true if it takes the node out of a load balancer's pool.
+    pub fn takes_out(&self) -> bool {
+        match self.status {
+            0 => *self.body != *b"up ready\n",
+            status => status != 200,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        format!("{} {}", self.status, String::from_utf8_lossy(&self.body).trim_end())
+    }
+}
+
+fn check(name: &str, reason: Option<&str>, stale: bool) -> String {
+    let stale = if stale { r#","stale":true"# } else { "" };
+    let reason_part = reason.map_or_else(String::new, |reason| format!(r#","reason":"{reason}""#));
+    format!(r#"{{"name":"{name}","passed":{}{stale}{reason_part},"duration_ms":0}}"#, reason.is_none())
+}

@@ -1,0 +1,267 @@
+//! The agent as a child process, asked over its socket.
+
+use crate::http::{self, ProbeReply};
+use crate::waiting::{until, until_or};
+use crate::{process, programs};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What an agent is told unless its command says something else.
+const USUAL: [(&str, &str); 3] =
+    [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_CHECK_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")];
+
+/// How old the answers that tell everything may be.
+const RENDERED_EVERY: Duration = Duration::from_secs(1);
+
+/// A running agent; killed when dropped.
+pub struct Agent {
+    child: Child,
+    address: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+    /// When the answers that are rendered once a second were seen last.
+    seen: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Agent {
+    /// Starts an agent for `node` on a free port, and waits until it listens.
+    pub fn start(node: &str, kubeconfig: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(programs::agent());
+        command.args(args).env("NODE_NAME", node).env("KUBECONFIG", kubeconfig);
+        Self::launch(command)
+    }
+
+    /// Starts an agent without a cluster: it fails open, and local checks need none.
+    pub fn alone<S: AsRef<OsStr>>(args: &[S]) -> Self {
+        let mut command = Command::new(programs::agent());
+        command.args(args);
+        Self::launch_alone(command)
+    }
+
+    /// The same with a command that is an agent.
+    pub fn launch_alone(mut command: Command) -> Self {
+        command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
+        Self::launch(command)
+    }
+
+    /// Starts a command that is an agent, with logs that this can follow, and with no settings but the command's own.
+    pub fn launch(mut command: Command) -> Self {
+        let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        let is_set = |name: &OsStr| set.iter().any(|set| set == name);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| !is_set(name)) {
+            let of_agent = name.to_str().is_some_and(|name| name.starts_with("NODEGATE_"));
+            // Credentials of a pod would come before those of the kubeconfig.
+            if of_agent || name == "RUST_LOG" || name == "KUBERNETES_SERVICE_HOST" {
+                command.env_remove(name);
+            }
+        }
+        command.envs(USUAL.into_iter().filter(|(name, _)| !is_set(name.as_ref())));
+        let mut child =
+            command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().expect("the agent starts");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let written = log.clone();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line));
+        });
+        let address = until("the agent to listen", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("the agent ended with {status}: {:#?}", log.lock().unwrap());
+            }
+            let log = log.lock().unwrap();
+            let line = log.iter().find(|line| line.contains("listening address="))?;
+            let bound: SocketAddr = line.split("address=").nth(1)?.split(' ').next()?.parse().ok()?;
+            Some(reachable(bound))
+        });
+        Self { child, address, log, seen: Mutex::default() }
+    }
+
+    /// Where it is asked over HTTP.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it says that it answers metrics.
+    pub fn metrics_address(&self) -> SocketAddr {
+        let log = self.log_text();
+        let named = log.split("metrics_addr=").nth(1).expect("an agent with --metrics-addr");
+        named.split([' ', '\n']).next().unwrap().parse().unwrap()
+    }
+
+    /// Returns its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks on a connection of its own. What the agent renders once a second is asked for when it will be rendered anew, so
+    /// that the answer is not older than the question.
+    pub fn get(&self, path: &str) -> ProbeReply {
+        if !matches!(path.split('?').next(), Some("/" | "/metrics" | "/status.json")) {
+            return self.get_at_once(path);
+        }
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(seen) = seen.get(path) {
+            sleep((*seen + RENDERED_EVERY).saturating_duration_since(Instant::now()));
+        }
+        let reply = until("a place for a big answer", || {
+            let reply = self.get_at_once(path);
+            reply.header("retry-after").is_none().then_some(reply)
+        });
+        seen.insert(path.to_owned(), Instant::now());
+        reply
+    }
+
+    /// Waits until what others than this ask for, such as a browser, is rendered anew.
+    pub fn next_rendering(&self) {
+        sleep(RENDERED_EVERY);
+    }
+
+    fn get_at_once(&self, path: &str) -> ProbeReply {
+        http::get(self.address, path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log_text()))
+    }
+
+    /// Asks for the default checks.
+    pub fn health(&self) -> ProbeReply {
+        self.get("/health")
+    }
+
+    /// Waits until `/health` is as described.
+    pub fn wait_for(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
+        self.wait_until("/health", what, wanted)
+    }
+
+    /// Waits until the answer to this path is as described.
+    fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
+        let last = std::cell::RefCell::new(None);
+        let attempt = || {
+            let reply = self.get(path);
+            let found = wanted(&reply);
+            last.replace(Some(reply.clone()));
+            found.then_some(reply)
+        };
+        until_or(attempt, || {
+            format!("waited for {what}; the last answer was {:?}\n{}", last.borrow(), self.log_text())
+        })
+    }
+
+    /// Waits for a 200 that is not stale.
+    pub fn wait_ready(&self) -> ProbeReply {
+        self.wait_for("ready", |reply| reply.status == 200 && !reply.is_stale())
+    }
+
+    /// Waits for a 503 with this reason.
+    pub fn wait_reason(&self, reason: &str) -> ProbeReply {
+        self.wait_for(reason, |reply| reply.status == 503 && reply.reason().as_deref() == Some(reason))
+    }
+
+    /// Waits until this check passes.
+    pub fn wait_passes(&self, check: &str) -> ProbeReply {
+        self.wait_check(check, "pass", |reply| reply.status == 200 && reply.reason().is_none())
+    }
+
+    /// Waits until this check fails for just this reason.
+    pub fn wait_fails(&self, check: &str, reason: &str) -> ProbeReply {
+        self.wait_check(check, reason, |reply| {
+            reply.status == 503 && reply.reason().is_some_and(|found| found == reason)
+        })
+    }
+
+    /// Waits until this check fails for a reason that has this in it.
+    pub fn wait_fails_with(&self, check: &str, part: &str) -> ProbeReply {
+        self.wait_check(check, part, |reply| {
+            reply.status == 503 && reply.reason().is_some_and(|found| found.contains(part))
+        })
+    }
+
+    fn wait_check(&self, check: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
+        let reply = self.wait_until(&format!("/health?check={check}"), &format!("{check}: {what}"), wanted);
+        eprintln!("{}", reply.body);
+        reply
+    }
+
+    /// Waits for so many more runs of this check.
+    pub fn wait_runs(&self, check: &str, count: usize) {
+        let age = format!("nodegate_check_age_seconds{{check=\"{check}\"}}");
+        for _ in 0..count {
+            let before = std::time::Instant::now();
+            until("a run", || self.metric(&age).filter(|age| *age < before.elapsed().as_secs_f64()));
+        }
+    }
+
+    /// Returns all that it has logged.
+    pub fn log_text(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// How many log lines contain `needle`.
+    pub fn logged(&self, needle: &str) -> usize {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(needle)).count()
+    }
+
+    /// Waits for the log line that contains `needle`, which comes through a pipe and so after an answer may be seen, and sees
+    /// that it is said once.
+    pub fn logs_once(&self, needle: &str) {
+        until(needle, || (self.logged(needle) > 0).then_some(()));
+        assert_eq!(self.logged(needle), 1, "{}", self.log_text());
+    }
+
+    /// Returns the value of a metric, by its full name with labels.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.get("/metrics").body;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// Returns the values of all of a metric's series together.
+    pub fn metric_sum(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").body;
+        let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Sends a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        process::signal(self.pid(), name);
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal("TERM");
+        let status = self.wait_end();
+        (status, self.log_text())
+    }
+
+    /// Waits until it has ended by itself, or by a signal that it was sent.
+    pub fn wait_end(&mut self) -> ExitStatus {
+        until("the agent to end", || self.child.try_wait().unwrap())
+    }
+}
+
+/// Runs the program with this environment and no other; one that should not end runs for a minute at most.
+pub fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new("/usr/bin/timeout");
+    command.arg("60").arg(programs::agent()).args(args).env_clear().envs(env.iter().copied());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// An agent that listens on all addresses is asked on loopback.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

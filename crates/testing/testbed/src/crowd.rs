@@ -1,0 +1,166 @@
+//! Agents in great number: one server that says what each of a thousand would, by the address at which it is asked.
+//!
+//! A thousand processes would be a load of their own. Each agent has an address of this machine's loopback, 127.0.0.0/8; all
+//! are asked at one port, and one listener takes the connections of all.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+/// So many agents have addresses.
+const MOST: usize = 250 * 250;
+/// Whoever asks is waited for no longer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How an agent answers `/status.json`.
+#[derive(Clone)]
+pub enum Manner {
+    /// With what this gives each time.
+    Says(Arc<dyn Fn() -> String + Send + Sync>),
+    /// With these bytes, whatever they are.
+    Bytes(Arc<Vec<u8>>),
+    /// It takes the connection, and never answers.
+    Hangs,
+    /// It takes the connection, and closes it.
+    Closes,
+    /// With a body that never ends.
+    Endless,
+}
+
+impl Manner {
+    /// Always the same.
+    pub fn saying(json: String) -> Self {
+        Self::Says(Arc::new(move || json.clone()))
+    }
+
+    /// What it makes up each time.
+    pub fn making(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self::Says(Arc::new(make))
+    }
+
+    /// Bytes that are no answer, perhaps.
+    pub fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
+        Self::Bytes(Arc::new(bytes.into()))
+    }
+}
+
+/// The agents; gone when dropped.
+pub struct Crowd {
+    port: u16,
+    nodes: Vec<(String, IpAddr)>,
+    asked: Arc<AtomicUsize>,
+    manners: Manners,
+    runtime: Option<Runtime>,
+}
+
+type Manners = Arc<Mutex<HashMap<IpAddr, Manner>>>;
+
+impl Crowd {
+    /// Agents of these nodes.
+    pub fn start(agents: impl IntoIterator<Item = (String, Manner)>) -> Self {
+        let mut manners = HashMap::new();
+        let mut nodes = Vec::new();
+        for (number, (node, manner)) in agents.into_iter().enumerate() {
+            let address = address(number);
+            manners.insert(address, manner);
+            nodes.push((node, address));
+        }
+        let manners: Manners = Arc::new(Mutex::new(manners));
+        let asked = Arc::<AtomicUsize>::default();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        runtime.spawn(accept(listener, manners.clone(), asked.clone()));
+        Self { port, nodes, asked, manners, runtime: Some(runtime) }
+    }
+
+    /// Where all of them are asked.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns their nodes and addresses.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        self.nodes.iter().map(|(node, address)| (node.as_str(), *address))
+    }
+
+    /// From now on the agent of this node does this.
+    pub fn now(&self, node: &str, manner: Manner) {
+        let address = self.nodes().find(|(name, _)| *name == node).unwrap().1;
+        self.manners.lock().unwrap().insert(address, manner);
+    }
+
+    /// How often any of them was asked.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // Some of them never answer, and are not waited for.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Returns the address of an agent; never in 127.0, where all else runs.
+fn address(number: usize) -> IpAddr {
+    assert!(number < MOST, "there are no more addresses");
+    let byte = |number: usize| u8::try_from(number % 250 + 1).unwrap();
+    Ipv4Addr::new(127, 100, byte(number / 250), byte(number)).into()
+}
+
+async fn accept(listener: TcpListener, manners: Manners, asked: Arc<AtomicUsize>) {
+    loop {
+        // Out of descriptors, most likely: who asks gets none, and says so.
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let to = stream.local_addr().map(|address| address.ip());
+        let manner = to.ok().and_then(|to| manners.lock().unwrap().get(&to).cloned());
+        let Some(manner) = manner else { continue };
+        asked.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, manner)).await;
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, manner: Manner) -> std::io::Result<()> {
+    if matches!(manner, Manner::Closes) {
+        return Ok(());
+    }
+    let (mut request, mut part) = (Vec::new(), [0; 1024]);
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut part).await? {
+            0 => return Ok(()),
+            length => request.extend(&part[..length]),
+        }
+    }
+    match manner {
+        Manner::Says(make) => {
+            let body = make();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).await
+        }
+        Manner::Bytes(bytes) => stream.write_all(&bytes).await,
+        Manner::Hangs => std::future::pending().await,
+        Manner::Endless => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n[").await?;
+            loop {
+                stream.write_all(&[b' '; 1 << 14]).await?;
+            }
+        }
+        Manner::Closes => Ok(()),
+    }
+}

@@ -1,0 +1,185 @@
+//! A real `HAProxy`, and what its stats socket says.
+
+use crate::http::PATIENCE;
+use crate::process;
+use crate::programs::system;
+use crate::waiting::{until, until_or};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What the documented state file is made with.
+const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/load-balancers/haproxy-states.awk");
+
+/// It, with a backend `nodes`; ended when dropped.
+pub struct Haproxy {
+    program: PathBuf,
+    child: Child,
+    configuration: PathBuf,
+    socket: PathBuf,
+    state_file: PathBuf,
+}
+
+/// One server, by `show servers state` and `show stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveServer {
+    /// 0 stopped, 1 starting, 2 running, 3 stopping.
+    pub operational: u32,
+    /// Bits: 0x01 forced maintenance, 0x08 forced drain, and others.
+    pub administrative: u32,
+    /// The word on the status page.
+    pub status: String,
+}
+
+impl LiveServer {
+    /// Running, and nobody has said otherwise.
+    pub fn is_ready(&self) -> bool {
+        self.operational == 2 && self.administrative == 0 && self.status == "UP"
+    }
+
+    /// Running, and takes nothing new.
+    pub fn is_draining(&self) -> bool {
+        self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN (agent)"
+    }
+
+    /// Stopped by what the agent said, and by nothing else.
+    pub fn is_down(&self) -> bool {
+        self.operational == 0 && self.status.starts_with("DOWN")
+    }
+}
+
+impl Haproxy {
+    /// Starts it with a configuration that has its socket and its state file beside it, named as the documentation does.
+    pub fn start(configuration: &Path) -> Self {
+        Self::start_as(Path::new("haproxy"), configuration)
+    }
+
+    /// The same with another program than the system's.
+    pub fn start_as(program: &Path, configuration: &Path) -> Self {
+        let haproxy = Self {
+            program: program.to_owned(),
+            child: spawn(program, configuration, &[]),
+            configuration: configuration.to_owned(),
+            socket: configuration.with_file_name("nodegate.sock"),
+            state_file: configuration.with_file_name("server-state"),
+        };
+        haproxy.wait();
+        haproxy
+    }
+
+    /// Returns its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Freezes it, or lets it go on.
+    pub fn signal(&self, signal: &str) {
+        process::signal(self.pid(), signal);
+    }
+
+    fn wait(&self) {
+        until("HAProxy to answer", || self.command("show info").filter(|text| text.contains("Uptime")));
+    }
+
+    /// Says something to the stats socket.
+    pub fn command(&self, command: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(&self.socket).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all(format!("{command}\n").as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// Ends it and starts it again; what it knew is gone.
+    pub fn restart(&mut self) {
+        self.stop();
+        let _ = fs::remove_file(&self.state_file);
+        self.child = spawn(&self.program, &self.configuration, &[]);
+        self.wait();
+    }
+
+    /// Changes what the next process reads.
+    pub fn edit(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(&self.configuration).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&self.configuration, text.replace(from, to)).unwrap();
+    }
+
+    /// As `systemctl reload haproxy` with the documented state file: a new process takes over from the old one.
+    pub fn reload(&mut self) {
+        let dump = self.state_file.with_extension("dump");
+        fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
+        let mut filter = Command::new("awk");
+        filter.arg("-f").arg(STATES).arg(&self.configuration).arg(&dump);
+        let output = filter.output().expect("awk runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::write(&self.state_file, output.stdout).unwrap();
+        let old = self.child.id().to_string();
+        let successor = spawn(&self.program, &self.configuration, &["-sf", &old]);
+        let mut old_child = std::mem::replace(&mut self.child, successor);
+        let own = format!("Pid: {}", self.child.id());
+        until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
+        // It lives on for the connections that it has.
+        std::thread::spawn(move || old_child.wait());
+    }
+
+    /// What it makes of a server.
+    pub fn server(&self, name: &str) -> Option<LiveServer> {
+        let states = self.command("show servers state nodes")?;
+        let fields: Vec<&str> = states
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|fields| fields.get(3) == Some(&name))?;
+        let stat = self.command("show stat nodes -1 -1")?;
+        let row: Vec<&str> = stat
+            .lines()
+            .map(|line| line.split(',').collect::<Vec<_>>())
+            .find(|row| row.get(1) == Some(&name))?;
+        Some(LiveServer {
+            operational: fields.get(5)?.parse().ok()?,
+            administrative: fields.get(6)?.parse().ok()?,
+            status: (*row.get(17)?).to_owned(),
+        })
+    }
+
+    /// Waits until a server is as described.
+    pub fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&LiveServer) -> bool) {
+        until_or(
+            || self.server(name).filter(&wanted),
+            || format!("HAProxy is to see {name} {what}, and sees {:?}", self.server(name)),
+        );
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn command(program: &Path, args: &[&str], configuration: &Path) -> Command {
+    let mut command = system(program);
+    command.args(args).arg("-f").arg(configuration);
+    command
+}
+
+fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
+    let mut command = command(program, &["-db"], configuration);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("haproxy is needed: hack/install-tools installs it")
+}
+
+/// What a syntax check of a configuration says.
+pub fn check(configuration: &Path) -> Result<(), String> {
+    let output = command(Path::new("haproxy"), &["-c"], configuration).output();
+    let output = output.expect("haproxy is needed: hack/install-tools installs it");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}

@@ -1,0 +1,174 @@
+//! A host with filesystems of its own, on loop devices, in a mount namespace that nobody else is in. Needs root.
+//!
+//! Nothing of it can be seen, or deleted through, from outside: to the test, and to everything else on this machine, the
+//! host's root is an empty directory. In the namespace it is a tmpfs that holds all images and mount points, and which
+//! goes with the last process in there; so do the loop devices, which detach themselves when they are unmounted. No
+//! directory of this machine is ever mounted into it.
+
+use crate::agent::Agent;
+use crate::programs::{self, needs_root};
+use crate::waiting::until;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// As which the agent runs in a cluster: manifests/base.
+const UID: &str = "65521";
+
+/// Before anything else in each script: leaves it unless it is in a namespace of its own.
+const GUARD: &str = "\
+PATH=/usr/sbin:/sbin:/usr/bin:/bin
+[ -n \"$OUTSIDE\" ] && [ \"$(readlink /proc/self/ns/mnt)\" != \"$OUTSIDE\" ] || { echo 'not in a namespace of its own' >&2; exit 1; }
+cd /
+";
+
+/// Makes the root, and keeps the namespace alive until its input ends.
+const HOLD: &str = "\
+mount -t tmpfs -o size=2g,mode=755 nodegate-test \"$ROOT\"
+cp \"$PROGRAM\" \"$ROOT/.nodegate\"
+echo ready
+exec cat";
+
+/// What scripts may call. A device is only ever one that has its blocks in the test's own tmpfs.
+const WORDS: &str = "\
+device() {
+  found=$(findmnt --noheadings --first-only --output SOURCE --mountpoint \"$ROOT$1\")
+  case \"$found\" in /dev/loop[0-9]*) ;; *) echo \"$1 is on '$found'\" >&2; exit 1;; esac
+  back=$(losetup --noheadings --output BACK-FILE \"$found\")
+  case \"$back\" in \"$ROOT\"/.*.img) ;; *) echo \"$found is '$back'\" >&2; exit 1;; esac
+  echo \"${found#/dev/}\"
+}
+ext4() {
+  truncate -s \"${3:-64M}\" \"$ROOT/.$2.img\"
+  mkfs.ext4 -q -m 0 ${4:-} \"$ROOT/.$2.img\"
+  mkdir -p \"$ROOT/$2\"
+  mount -o \"loop,$1\" \"$ROOT/.$2.img\" \"$ROOT/$2\"
+}
+";
+
+/// The host; gone when dropped. Drop agents that run on it first.
+pub struct Disks {
+    root: PathBuf,
+    holder: Child,
+    /// Ends the holder when this process ends, however it does.
+    _input: ChildStdin,
+    servers: Vec<Child>,
+}
+
+impl Disks {
+    /// Makes the host, and runs a script on it.
+    pub fn start(script: &str) -> Self {
+        needs_root("filesystems that are mounted where nobody else sees them");
+        let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
+        // Kept: from here on it is removed as an empty directory, or not at all.
+        let root = root.keep().canonicalize().unwrap();
+        std::fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-euc", &format!("{GUARD}{HOLD}")]);
+        command.env("PROGRAM", programs::agent());
+        let command = surroundings(&mut command, &root).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().expect("unshare starts");
+        let input = holder.stdin.take().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let disks = Self { root, holder, _input: input, servers: Vec::new() };
+        assert_eq!(line.trim(), "ready", "no namespace of its own; see above");
+        disks.run(script);
+        disks
+    }
+
+    /// Runs a shell script on the host. `$ROOT` is the host's root.
+    pub fn run(&self, script: &str) {
+        let mut command = self.inside(&["sh", "-euc", &format!("{GUARD}{WORDS}{script}")]);
+        let status = command.stdin(Stdio::null()).status().unwrap();
+        assert!(status.success(), "{script}");
+    }
+
+    /// Returns a program that will run in the namespace, in the place of the process that is started.
+    fn inside(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(words);
+        surroundings(&mut command, &self.root);
+        command
+    }
+
+    /// Mounts a copy of a directory of the host by FUSE, and gives the process that serves it.
+    pub fn serve(&mut self, from: &str, to: &str) -> u32 {
+        let path = |path: &str| format!("{}{path}", self.root.display());
+        let mut command = self.inside(&["bindfs", "-f", &path(from), &path(to)]);
+        let child = command.stdin(Stdio::null()).spawn().expect("bindfs starts");
+        let pid = child.id();
+        self.servers.push(child);
+        until("the FUSE mount", || {
+            let mut seen = self.inside(&["mountpoint", "-q", &path(to)]);
+            seen.status().unwrap().success().then_some(())
+        });
+        pid
+    }
+
+    /// Returns the agent on the host, without any privilege.
+    pub fn agent(&self, args: &[&str]) -> Agent {
+        self.agent_of("", args)
+    }
+
+    /// The agent in a container whose root is this directory of the host, which holds nothing else.
+    pub fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
+        self.run(&format!(
+            "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
+             cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
+             mkdir -p \"$ROOT{root}/proc\"
+             for file in $(ldd \"$ROOT/.nodegate\" | grep -o '/[^ ]*'); do
+               mkdir -p \"$ROOT{root}/${{file%/*}}\"; cp -L \"$file\" \"$ROOT{root}/$file\"
+             done"
+        ));
+        let directory = format!("--root={}{root}", self.root.display());
+        let mut words = vec!["unshare", &directory];
+        match kind {
+            Container::OfItsOwn => words.extend(["--pid", "--fork", "--kill-child", "--mount-proc"]),
+            Container::WithOthers => self.run(&format!("mount -t proc proc \"$ROOT{root}/proc\"")),
+        }
+        let mut command = self.inside(&words);
+        command.arg("/nodegate").args(args);
+        Agent::launch_alone(command)
+    }
+
+    /// The same where the host's root is this directory.
+    pub fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
+        let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
+        let program = self.root.join(".nodegate");
+        let mut command = self.inside(&[&user[0], &user[1], "--", program.to_str().unwrap()]);
+        command.arg(format!("--host-root={}{root}", self.root.display())).args(args);
+        Agent::launch_alone(command)
+    }
+}
+
+/// How the first process that a container sees came to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Container {
+    /// It is the agent.
+    OfItsOwn,
+    /// It is the host's (`hostPID`), or a pod's that several containers share: one with another root.
+    WithOthers,
+}
+
+/// What scripts find in their environment.
+fn surroundings<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
+    let outside = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+    command.env("ROOT", root).env("OUTSIDE", outside)
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            // Also ends one that is stopped, and with it every call that hangs on it.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        // Never recursively: outside of the namespace nothing was ever in it.
+        if let Err(error) = std::fs::remove_dir(&self.root) {
+            eprintln!("{}: {error}", self.root.display());
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A real kubelet and a real kube-proxy, each with files and a mount namespace of its own, in the network namespace of the
+//! thread that starts it. Needs root.
+//!
+//! They are not in Debian's packages, but their source is: `hack/build-kubernetes-node` builds them.
+
+use crate::process;
+use crate::programs::needs_root;
+use crate::waiting::until;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Their release, by which the directory is named that they are in.
+const RELEASE: &str = "1.20.2";
+
+/// What the kubelet would set for the whole machine; in its mount namespace these are files.
+const MACHINE_WIDE: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// One of the two, if it has been built.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap();
+    let targets = own.ancestors().skip(1);
+    let mut places = targets.map(|place| place.join(format!("kubernetes-{RELEASE}/{name}")));
+    places.find(|program| program.is_file())
+}
+
+/// One of the two, running or not; ended when dropped.
+pub struct NodeProgram {
+    name: &'static str,
+    files: TempDir,
+    running: Option<Child>,
+}
+
+impl NodeProgram {
+    /// One that has not been started yet.
+    pub fn new(name: &'static str) -> Self {
+        needs_root("a kubelet or kube-proxy");
+        Self { name, files: tempfile::tempdir().unwrap(), running: None }
+    }
+
+    /// Where its files are, and others of the story. Programs that lie there come before those of the system.
+    pub fn files(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// Starts it, and waits until it listens.
+    pub fn start(&mut self, args: &[String], healthz: SocketAddr) {
+        let program = program(self.name).expect("hack/build-kubernetes-node builds it");
+        let log = fs::File::create(self.files.path().join("log")).unwrap();
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args([
+            "--pdeathsig=KILL",
+            "/usr/bin/unshare",
+            "--mount",
+            "--propagation=private",
+            "sh",
+            "-euc",
+        ]);
+        command.arg(self.script()).arg("sh").arg(program).args(args);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.files.path().display()));
+        self.running = Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        until(&format!("the {} to listen", self.name), || {
+            if let Some(status) = self.running.as_mut().unwrap().try_wait().unwrap() {
+                let log = fs::read_to_string(self.files.path().join("log")).unwrap();
+                panic!("the {} ended with {status}: {log}", self.name);
+            }
+            TcpStream::connect(healthz).ok()
+        });
+    }
+
+    /// What `sh` does before the program takes its place.
+    fn script(&self) -> String {
+        let files = self.files.path().display();
+        let hide = |(path, value): (&str, &str)| {
+            let copy = format!("{files}/{}", path.replace('/', "."));
+            format!("echo {value} >{copy}; mount --bind {copy} /proc/sys/{path}\n")
+        };
+        format!("{}exec \"$@\"", MACHINE_WIDE.map(hide).concat())
+    }
+
+    /// Returns its process.
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().id()
+    }
+
+    /// Freezes it, or lets it go on.
+    pub fn signal(&self, signal: &str) {
+        process::signal(self.pid(), signal);
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for NodeProgram {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,136 @@
+//! One exchange on a connection of its own, as most load balancers do it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longer than any answer takes, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct ProbeReply {
+    /// The code of the status line.
+    pub status: u16,
+    /// Status line and headers.
+    pub head: String,
+    /// What follows the empty line.
+    pub body: String,
+}
+
+impl ProbeReply {
+    /// Reads an answer that is all there.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Self { status, head: head.to_owned(), body: body.to_owned() })
+    }
+
+    /// Returns the protocol's version, as the status line has it.
+    pub fn version(&self) -> &str {
+        self.head.split(' ').next().unwrap()
+    }
+
+    /// Returns the value of a header, by its name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Returns the body, which must be JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Returns the reason of the first check.
+    pub fn reason(&self) -> Option<String> {
+        self.json()["checks"][0]["reason"].as_str().map(str::to_owned)
+    }
+
+    /// Returns true if the first check calls itself stale.
+    pub fn is_stale(&self) -> bool {
+        self.json()["checks"][0]["stale"] == true
+    }
+}
+
+/// Returns a connection that waits for nobody longer than for [`PATIENCE`].
+pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    connect_within(to, PATIENCE)
+}
+
+fn connect_within(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Sends this and reads to the end.
+pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = connect_within(to, patience)?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Asks for a path.
+pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
+    let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), PATIENCE)?;
+    ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))
+}
+
+/// Sends this, and nothing more, to somebody who need not take it, nor end the connection in order; gives what was answered.
+pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
+    ask_on(connect(to).expect("the kernel accepts"), request)
+}
+
+/// The same on a connection that there is.
+pub fn ask_on(mut stream: TcpStream, request: impl AsRef<[u8]>) -> String {
+    let _ = stream.write_all(request.as_ref());
+    let _ = stream.shutdown(Shutdown::Write);
+    read_all(&mut stream)
+}
+
+/// What is sent until the connection ends, by a farewell or a reset.
+pub fn read_all(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => {
+            panic!("neither an answer nor an end: {error}")
+        }
+        _ => String::from_utf8(answer).unwrap(),
+    }
+}
+
+/// One answer on a connection that stays, and not a byte more; none if that ended before the first one.
+pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(0) | Err(_) if answer.is_empty() => return Ok(None),
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => answer.extend(byte),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut reply = ProbeReply::parse(&String::from_utf8_lossy(&answer)).ok_or(ErrorKind::InvalidData)?;
+    let length = reply.header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    reply.body = String::from_utf8_lossy(&body).into_owned();
+    Ok(Some(reply))
+}
+
+/// Returns true if the other side has closed or reset the connection; never waits, and throws away what was
+/// sent.
+pub fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}

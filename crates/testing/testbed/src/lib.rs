@@ -1,0 +1,39 @@
+//! What the tests, the benchmarks and the demo share: the real agent as a child process, simulated clusters, the machines
+//! around them, and who asks.
+//!
+//! What does not work here ends the test with a panic. The demo therefore starts its programs in its own way: a person gets
+//! a line that says what to do, and an exit code.
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "a test may end where a story breaks off"
+)]
+
+pub mod agent;
+pub mod cluster;
+pub mod crowd;
+pub mod haproxy;
+pub mod host;
+pub mod http;
+pub mod kubectl;
+pub mod network;
+pub mod prober;
+pub mod process;
+pub mod programs;
+pub mod real_cluster;
+pub mod rollout;
+pub mod stub;
+pub mod turns;
+pub mod waiting;
+pub mod watching;
+
+// What nearly every story begins with.
+pub use agent::Agent;
+pub use cluster::{Cluster, NODE};
+pub use http::ProbeReply;
+pub use programs::needs_root;
+pub use waiting::{until, until_or};

@@ -1,0 +1,89 @@
+//! Network namespaces: machines of a network, as far as the network is concerned.
+
+use crate::programs::{needs_root, run, system};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A network namespace of its own; gone when dropped.
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Makes one with loopback up; `part` is for people who look at the list.
+    pub fn new(part: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        needs_root("network namespaces");
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = Self(format!("nodegate-{}-{number}-{part}", std::process::id()));
+        run(&format!("ip netns add {}", namespace.0));
+        namespace.run("ip link set lo up");
+        namespace
+    }
+
+    /// Returns its name, as `ip` takes it.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Does something there. Threads and processes that it starts stay there.
+    pub fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let there = || {
+                self.enter();
+                act()
+            };
+            scope.spawn(there).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Returns a program that will run there, in a mount namespace of its own.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = system("ip");
+        command.args(["netns", "exec", &self.0]).arg(program);
+        command
+    }
+
+    /// Runs a program there, which must do what it is told; gives what it says.
+    pub fn run(&self, command: &str) -> String {
+        run(&format!("ip netns exec {} {command}", self.0))
+    }
+
+    /// Runs a shell command there.
+    pub fn shell(&self, command: &str) {
+        let status = self.command("sh").args(["-ec", command]).status().unwrap();
+        assert!(status.success(), "{}: {command}", self.0);
+    }
+
+    /// Moves this thread there, until what this gives is dropped.
+    pub fn stay(&self) -> Stay {
+        let home = File::open("/proc/thread-self/ns/net").unwrap();
+        self.enter();
+        Stay(home)
+    }
+
+    fn enter(&self) {
+        move_to(&File::open(format!("/run/netns/{}", self.0)).unwrap());
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = system("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// The time that a thread spends in a namespace; it is back home when this is dropped.
+pub struct Stay(File);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        move_to(&self.0);
+    }
+}
+
+fn move_to(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}

@@ -1,0 +1,229 @@
+//! A node, its router and a resolver behind it, each in a network namespace of its own. Needs root.
+//!
+//! ```text
+//! node eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1 rt0 router rt1 10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
+//! ```
+
+use crate::agent::Agent;
+use crate::cluster::Cluster;
+use crate::network::namespaces::{Namespace, Stay};
+use crate::process;
+use crate::programs::{self, run};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// As which the agent runs in a cluster: manifests/base.
+const UID: u32 = 65521;
+
+/// The resolver's IPv4 address.
+pub const RESOLVER_V4: &str = "10.78.0.53";
+/// The resolver's IPv6 address.
+pub const RESOLVER_V6: &str = "fd78::53";
+
+/// The three namespaces; gone when dropped. The thread that made it is on the node until then.
+pub struct NodeNetwork {
+    _on_node: Stay,
+    resolver_program: Option<Child>,
+    node: Namespace,
+    router: Namespace,
+    resolver: Namespace,
+    files: TempDir,
+}
+
+const RESOLV_CONF: &str = "run/systemd/resolve/stub-resolv.conf";
+
+const SETUP: &str = "\
+link add eth0 netns {node} type veth peer name rt0 netns {router}
+link add eth0 netns {resolver} type veth peer name rt1 netns {router}
+-n {node} addr add 10.77.0.2/24 dev eth0
+-n {node} addr add fd77::2/64 dev eth0 nodad
+-n {router} addr add 10.77.0.1/24 dev rt0
+-n {router} addr add fd77::1/64 dev rt0 nodad
+-n {router} addr add fe80::1/64 dev rt0 nodad
+-n {router} addr add 10.78.0.1/24 dev rt1
+-n {router} addr add fd78::1/64 dev rt1 nodad
+-n {resolver} addr add 10.78.0.53/24 dev eth0
+-n {resolver} addr add fd78::53/64 dev eth0 nodad
+-n {node} link set eth0 up
+-n {router} link set rt0 up
+-n {router} link set rt1 up
+-n {resolver} link set eth0 up
+-n {resolver} route add default via 10.78.0.1
+-n {resolver} route add default via fd78::1";
+
+impl NodeNetwork {
+    /// Builds it, with the default routes that a node has.
+    pub fn start() -> Self {
+        let net = Self::without_routes();
+        net.node("ip route add default via 10.77.0.1 dev eth0");
+        net.node("ip route add default via fe80::1 dev eth0");
+        net
+    }
+
+    /// Builds it, and the node has no default route.
+    pub fn without_routes() -> Self {
+        let [node, router, resolver] = ["node", "router", "resolver"].map(Namespace::new);
+        let files = tempfile::tempdir().unwrap();
+        fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(files.path().join("host/etc")).unwrap();
+        fs::create_dir_all(files.path().join("host/run/systemd/resolve")).unwrap();
+        // As on hosts with systemd-resolved. On this machine the link leads elsewhere.
+        symlink(format!("/{RESOLV_CONF}"), files.path().join("host/etc/resolv.conf")).unwrap();
+        for line in SETUP.lines() {
+            let places = [("{node}", &node), ("{router}", &router), ("{resolver}", &resolver)];
+            let line =
+                places.iter().fold(line.to_owned(), |line, (word, place)| line.replace(word, place.name()));
+            run(&format!("ip {line}"));
+        }
+        let net = Self { _on_node: node.stay(), resolver_program: None, node, router, resolver, files };
+        for family in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            net.router(&format!("echo 1 > /proc/sys/net/{family}"));
+        }
+        // A neighbour that went is noticed within two seconds instead of a minute.
+        net.neighbour_times(500, 1, 200);
+        net
+    }
+
+    fn neighbour_times(&self, reachable_ms: u32, first_probe_s: u32, retrans_ms: u32) {
+        for family in ["ipv4", "ipv6"] {
+            let of = format!("/proc/sys/net/{family}/neigh/eth0");
+            self.node(&format!("echo {reachable_ms} > {of}/base_reachable_time_ms"));
+            self.node(&format!("echo {first_probe_s} > {of}/delay_first_probe_time"));
+            self.node(&format!("echo {retrans_ms} > {of}/retrans_time_ms"));
+        }
+    }
+
+    /// Has a neighbour that went be noticed as late as with the kernel's defaults.
+    pub fn usual_neighbour_times(&self) {
+        self.neighbour_times(30_000, 5, 1_000);
+    }
+
+    /// Does something on the router. Threads and processes that it starts stay there.
+    pub fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        self.router.act(act)
+    }
+
+    /// Does something where the resolver is. Threads and processes that it starts stay there.
+    pub fn on_resolver<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        self.resolver.act(act)
+    }
+
+    /// Runs a shell command on the node.
+    pub fn node(&self, command: &str) {
+        self.node.shell(command);
+    }
+
+    /// Runs a shell command on the router.
+    pub fn router(&self, command: &str) {
+        self.router.shell(command);
+    }
+
+    /// Runs a shell command where the resolver is.
+    pub fn at_resolver(&self, command: &str) {
+        self.resolver.shell(command);
+    }
+
+    /// What a program on the node says.
+    pub fn node_says(&self, command: &str) -> String {
+        self.node.run(command)
+    }
+
+    /// Writes the node's resolv.conf.
+    pub fn nameservers(&self, addresses: &[&str]) {
+        let lines: Vec<String> = addresses.iter().map(|address| format!("nameserver {address}")).collect();
+        fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
+    }
+
+    /// Starts dnsmasq, which knows `node.test`, knows that nothing else is below `test`, has too much to say for a datagram
+    /// of `big.test`, and refuses the rest.
+    pub fn start_resolver(&mut self) {
+        let big = (1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}"));
+        let known = ["--local=/test/".to_owned(), "--host-record=node.test,10.77.0.2".to_owned()];
+        self.start_dnsmasq(known.into_iter().chain(big));
+    }
+
+    /// Starts dnsmasq, which refuses whatever it is asked.
+    pub fn start_resolver_that_refuses(&mut self) {
+        self.start_dnsmasq([]);
+    }
+
+    fn start_dnsmasq(&mut self, known: impl IntoIterator<Item = String>) {
+        let mut command = self.resolver.command("dnsmasq");
+        command
+            .args("--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --user=root".split(' '));
+        command.args(["--pid-file=", "--bind-interfaces"]).args(known);
+        command.args([RESOLVER_V4, RESOLVER_V6].map(|address| format!("--listen-address={address}")));
+        self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
+    }
+
+    /// Returns the resolver's process.
+    pub fn resolver_pid(&self) -> u32 {
+        self.resolver_program.as_ref().unwrap().id()
+    }
+
+    /// Freezes the resolver, or lets it go on.
+    pub fn signal_resolver(&self, signal: &str) {
+        process::signal(self.resolver_pid(), signal);
+    }
+
+    /// Ends dnsmasq at once.
+    pub fn kill_resolver(&mut self) {
+        if let Some(mut resolver) = self.resolver_program.take() {
+            resolver.kill().unwrap();
+            resolver.wait().unwrap();
+        }
+    }
+
+    /// Returns the agent on the node, without any privilege.
+    pub fn agent(&self, settings: &str) -> Agent {
+        self.agent_within("4s", settings)
+    }
+
+    /// The same with another timeout of the check.
+    pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
+        self.agent_with(&format!("interval=200ms,timeout={timeout}"), settings)
+    }
+
+    /// The same with another interval, too.
+    pub fn agent_with(&self, timing: &str, settings: &str) -> Agent {
+        Agent::launch_alone(self.command(timing, settings))
+    }
+
+    /// Returns the agent on the node in a cluster, which must have been started here.
+    pub fn agent_of(&self, cluster: &Cluster, settings: &str) -> Agent {
+        self.agent_of_with(cluster, "interval=200ms,timeout=4s", settings)
+    }
+
+    /// The same with another timing of the check.
+    pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str) -> Agent {
+        self.agent_of_told(cluster, timing, settings, &[])
+    }
+
+    /// The same with other arguments, too.
+    pub fn agent_of_told(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
+        let everybody = |mode| fs::Permissions::from_mode(mode);
+        fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
+        fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
+        let mut command = self.command(timing, settings);
+        command.args(args);
+        cluster.launch(command)
+    }
+
+    fn command(&self, timing: &str, settings: &str) -> Command {
+        let mut command = Command::new(programs::agent_in(self.files.path()));
+        command.uid(UID).gid(UID);
+        command.arg("--host-root").arg(self.files.path().join("host"));
+        let check = format!("--check-settings=network:{timing},{settings}");
+        command.args(["--background-checks=network", &check]);
+        command
+    }
+}
+
+impl Drop for NodeNetwork {
+    fn drop(&mut self) {
+        self.kill_resolver();
+    }
+}

@@ -1,0 +1,332 @@
+//! A TCP proxy between the agent and the API server: what networks and control planes do, switched on and off, on any
+//! cluster and without privileges.
+//!
+//! It sees only bytes, so it works for TLS and plain HTTP alike, and what it shows is what a load balancer before the API
+//! servers, a firewall or a NAT gateway shows: the two ends' kernels go on acknowledging while nothing passes.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// What a muted connection holds for each direction before it stops reading, as a middlebox's buffers would.
+const HELD: usize = 1 << 20;
+
+/// What happens to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// Everything passes.
+    Pass,
+    /// No byte passes on the connections open now; they stay open, and new ones pass.
+    MuteOpen,
+    /// No byte passes at all; new connections are accepted and never answered.
+    MuteAll,
+    /// Open connections are reset and new ones refused.
+    Down,
+    /// The connections open now end in the middle of the next thing that the server says; new ones pass.
+    CutOpen,
+}
+
+/// A mode, and how many there were before it: a connection knows from it what it has lived through.
+#[derive(Clone, Copy, Debug)]
+struct Switch {
+    mode: ProxyMode,
+    epoch: u64,
+}
+
+/// What has gone through.
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicU64,
+    open: AtomicUsize,
+    peak: AtomicUsize,
+    to_server: AtomicU64,
+}
+
+/// A running proxy; its connections end when it is dropped.
+pub struct Proxy {
+    address: SocketAddr,
+    switch: watch::Sender<Switch>,
+    listening: watch::Receiver<bool>,
+    counts: Arc<Counts>,
+    runtime: Option<Runtime>,
+}
+
+impl Proxy {
+    /// Starts a proxy to `host`:`port` on a free port of loopback.
+    pub fn start(host: &str, port: u16) -> io::Result<Self> {
+        Self::balanced(vec![(host.to_owned(), port)])
+    }
+
+    /// Starts a proxy whose connections go to each of these hosts and ports in turn.
+    pub fn balanced(upstreams: Vec<(String, u16)>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("proxy")
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = listener.local_addr()?;
+        let counts = Arc::new(Counts::default());
+        let (switch, switched) = watch::channel(Switch { mode: ProxyMode::Pass, epoch: 0 });
+        let (told, listening) = watch::channel(true);
+        let door = Door { upstreams, next: 0, switched, counts: counts.clone() };
+        runtime.spawn(door.run(listener, told));
+        Ok(Self { address, switch, listening, counts, runtime: Some(runtime) })
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Switches; when this returns, new connections already meet the new mode.
+    pub fn set(&self, mode: ProxyMode) {
+        self.switch.send_modify(|switch| *switch = Switch { mode, epoch: switch.epoch + 1 });
+        let mut listening = self.listening.clone();
+        if let Some(runtime) = &self.runtime {
+            let wanted = mode != ProxyMode::Down;
+            runtime.block_on(listening.wait_for(|open| *open == wanted)).expect("the proxy runs");
+        }
+    }
+
+    /// How many connections were accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.counts.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many connections the client holds now.
+    pub fn open(&self) -> usize {
+        self.counts.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the most connections that the client held at once.
+    pub fn peak(&self) -> usize {
+        self.counts.peak.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes the client has sent. While it sends none it asks nothing.
+    pub fn bytes_to_server(&self) -> u64 {
+        self.counts.to_server.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Lets connections in.
+struct Door {
+    upstreams: Vec<(String, u16)>,
+    next: usize,
+    switched: watch::Receiver<Switch>,
+    counts: Arc<Counts>,
+}
+
+impl Door {
+    async fn run(mut self, mut listener: TcpListener, told: watch::Sender<bool>) {
+        let Ok(address) = listener.local_addr() else { return };
+        loop {
+            self.accept_until_down(&listener).await;
+            // A bound socket that does not listen refuses connections, and keeps the port ours.
+            drop(listener);
+            let reserved = reserve(address).await;
+            told.send_replace(false);
+            if self.switched.wait_for(|switch| switch.mode != ProxyMode::Down).await.is_err() {
+                return;
+            }
+            let Ok(again) = reserved.listen(1024) else { return };
+            listener = again;
+            told.send_replace(true);
+        }
+    }
+
+    async fn accept_until_down(&mut self, listener: &TcpListener) {
+        let mut down = self.switched.clone();
+        loop {
+            tokio::select! {
+                _ = down.wait_for(|switch| switch.mode == ProxyMode::Down) => return,
+                accepted = listener.accept() => {
+                    let Ok((client, _)) = accepted else { continue };
+                    let connection = Connection {
+                        upstream: self.upstreams[self.next % self.upstreams.len()].clone(),
+                        born: self.switched.borrow().epoch,
+                        switched: self.switched.clone(),
+                        held: Held::new(self.counts.clone()),
+                    };
+                    self.next += 1;
+                    tokio::spawn(connection.run(client));
+                }
+            }
+        }
+    }
+}
+
+/// Somebody's outgoing connection may sit on the port for a moment.
+async fn reserve(address: SocketAddr) -> TcpSocket {
+    loop {
+        if let Ok(socket) = TcpSocket::new_v4()
+            && socket.set_reuseaddr(true).is_ok()
+            && socket.bind(address).is_ok()
+        {
+            return socket;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Counts a connection for as long as the client holds it.
+struct Held {
+    counts: Arc<Counts>,
+    counted: bool,
+}
+
+impl Held {
+    fn new(counts: Arc<Counts>) -> Self {
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        let open = counts.open.fetch_add(1, Ordering::Relaxed) + 1;
+        counts.peak.fetch_max(open, Ordering::Relaxed);
+        Self { counts, counted: true }
+    }
+
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.counted) {
+            self.counts.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// What a mode means to one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Flow,
+    Mute,
+    Cut,
+    Reset,
+}
+
+fn fate(switch: Switch, born: u64) -> Fate {
+    let lived_through = born < switch.epoch;
+    match switch.mode {
+        ProxyMode::MuteAll => Fate::Mute,
+        ProxyMode::Down => Fate::Reset,
+        ProxyMode::MuteOpen if lived_through => Fate::Mute,
+        ProxyMode::CutOpen if lived_through => Fate::Cut,
+        ProxyMode::Pass | ProxyMode::MuteOpen | ProxyMode::CutOpen => Fate::Flow,
+    }
+}
+
+struct Connection {
+    upstream: (String, u16),
+    born: u64,
+    switched: watch::Receiver<Switch>,
+    held: Held,
+}
+
+impl Connection {
+    async fn run(mut self, mut client: TcpStream) {
+        if self.relay(&mut client).await == Fate::Reset {
+            let _ = client.set_zero_linger();
+        }
+    }
+
+    /// Runs until one side has ended it, or it is cut or reset.
+    async fn relay(&mut self, client: &mut TcpStream) -> Fate {
+        let (host, port) = &self.upstream;
+        // A client whose connection never gets anywhere may give up on it, and then holds it no longer.
+        let mut waiting = self.switched.clone();
+        let flows = async { waiting.wait_for(|switch| fate(*switch, self.born) != Fate::Mute).await.is_ok() };
+        tokio::select! {
+            flows = flows => if !flows { return Fate::Reset },
+            () = gone(client) => return Fate::Flow,
+        }
+        let Ok(mut server) = TcpStream::connect((host.as_str(), *port)).await else { return Fate::Reset };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let (born, switched, held) = (self.born, &self.switched, &mut self.held);
+        let counts = held.counts.clone();
+        let up = Pump { born, switched: switched.clone(), cuts: false };
+        let down = Pump { born, switched: switched.clone(), cuts: true };
+        let sent = |bytes| {
+            counts.to_server.fetch_add(bytes as u64, Ordering::Relaxed);
+        };
+        tokio::select! {
+            fate = up.run(from_client, to_server, sent, || held.let_go()) => fate,
+            fate = down.run(from_server, to_client, |_| {}, || {}) => fate,
+        }
+    }
+}
+
+/// Waits until the client has closed a connection on which nothing is read.
+async fn gone(client: &TcpStream) {
+    while let Ok(ready) = client.ready(Interest::READABLE).await
+        && !ready.is_read_closed()
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// One direction of a connection.
+struct Pump {
+    born: u64,
+    switched: watch::Receiver<Switch>,
+    cuts: bool,
+}
+
+impl Pump {
+    /// Moves bytes until the end of them; tells of those that were read, and of the end.
+    async fn run(
+        mut self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+        sent: impl Fn(usize),
+        mut ended: impl FnMut(),
+    ) -> Fate {
+        let mut waiting = Vec::new();
+        let mut buffer = vec![0; 16 << 10];
+        let mut end = false;
+        loop {
+            let fate = fate(*self.switched.borrow_and_update(), self.born);
+            let flows = fate == Fate::Flow || (fate == Fate::Cut && !self.cuts);
+            if fate == Fate::Reset || (flows && end && waiting.is_empty()) {
+                return fate;
+            }
+            if fate == Fate::Cut && self.cuts && !waiting.is_empty() {
+                let _ = to.write_all(&waiting[..waiting.len() / 2]).await;
+                return fate;
+            }
+            tokio::select! {
+                changed = self.switched.changed() => if changed.is_err() { return Fate::Reset },
+                read = from.read(&mut buffer), if !end && waiting.len() < HELD => {
+                    let bytes = read.unwrap_or(0);
+                    waiting.extend_from_slice(&buffer[..bytes]);
+                    sent(bytes);
+                    end = bytes == 0;
+                    if end {
+                        ended();
+                    }
+                }
+                written = to.write(&waiting), if flows && !waiting.is_empty() => match written {
+                    Ok(bytes) => drop(waiting.drain(..bytes)),
+                    Err(_) => return fate,
+                },
+            }
+        }
+    }
+}

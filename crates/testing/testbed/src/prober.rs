@@ -1,0 +1,190 @@
+//! A load balancer's prober: a new connection for each probe, at a steady pace, and every answer kept with its time.
+
+use crate::http::{self, ProbeReply};
+use crate::waiting::until;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What balancers wait for at most, by and large; beyond it a probe has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a load balancer makes of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Saw {
+    /// An answer: its status, and `fresh`, `stale` or the reason.
+    Answer(u16, String),
+    /// No answer, or none that can be read.
+    Failed(String),
+}
+
+impl fmt::Display for Saw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer(status, what) => write!(f, "{status} {what}"),
+            Self::Failed(how) => f.write_str(how),
+        }
+    }
+}
+
+/// One probe.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// When it should have been sent. What passes until its answer is the machine's lag.
+    pub due: Instant,
+    /// When it was sent.
+    pub sent: Instant,
+    /// When the whole answer was there, or none.
+    pub answered: Instant,
+    /// What came of it.
+    pub saw: Saw,
+}
+
+impl Probe {
+    /// What it saw, in two words.
+    pub fn told(&self) -> String {
+        self.saw.to_string()
+    }
+}
+
+/// A way of asking that remembers nothing.
+pub type Ask = fn(SocketAddr) -> Saw;
+
+/// The prober; it stops when dropped.
+pub struct Prober {
+    stop: Arc<AtomicBool>,
+    seen: Arc<Mutex<Vec<Probe>>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Prober {
+    /// Probes by `ask`, so often a second.
+    pub fn start(
+        address: SocketAddr,
+        ask: impl FnMut(SocketAddr) -> Saw + Clone + Send + 'static,
+        per_second: u32,
+        workers: u32,
+    ) -> Self {
+        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let every = Duration::from_secs(1) * workers / per_second;
+        let first = Instant::now();
+        let work = |number: u32| {
+            let (stop, seen, mut ask) = (stop.clone(), seen.clone(), ask.clone());
+            let mut due = first + every * number / workers;
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    let sent = Instant::now();
+                    let saw = ask(address);
+                    let answered = Instant::now();
+                    seen.lock().unwrap().push(Probe { due, sent, answered, saw });
+                    // What could not be sent in time is not made up for.
+                    due = (due + every).max(answered);
+                }
+            })
+        };
+        let workers = (0..workers).map(work).collect();
+        Self { stop, seen, workers }
+    }
+
+    /// Returns all probes so far, in the order in which they were sent.
+    pub fn probes(&self) -> Vec<Probe> {
+        let mut probes = self.seen.lock().unwrap().clone();
+        probes.sort_by_key(|probe| probe.sent);
+        probes
+    }
+
+    /// Waits until `count` probes sent from now on are answered.
+    pub fn wait(&self, count: usize) {
+        let from = Instant::now();
+        until("probes to be answered", || {
+            let seen = self.seen.lock().unwrap();
+            (seen.iter().filter(|probe| probe.sent >= from).count() >= count).then_some(())
+        });
+    }
+
+    /// Returns the probes that failed.
+    pub fn failed(&self) -> Vec<Probe> {
+        self.probes().into_iter().filter(|probe| matches!(probe.saw, Saw::Failed(_))).collect()
+    }
+
+    /// The probes whose answers have come, or have failed to, since then.
+    pub fn answered_since(&self, then: Instant) -> Vec<Probe> {
+        self.probes().into_iter().filter(|probe| probe.answered >= then).collect()
+    }
+
+    /// How often each thing was seen.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for probe in self.probes() {
+            *counts.entry(probe.told()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Lets the probes under way end.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in self.workers.drain(..) {
+            worker.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What was seen one after the other, each thing once.
+pub fn trail(probes: &[Probe]) -> Vec<String> {
+    let mut trail: Vec<String> = probes.iter().map(Probe::told).collect();
+    trail.dedup();
+    trail
+}
+
+/// Asks `/health`.
+pub fn health(address: SocketAddr) -> Saw {
+    exchange(address, "GET /health HTTP/1.0\r\n\r\n", PATIENCE, |text| {
+        let reply = ProbeReply::parse(text)?;
+        let json: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
+        let checks = json.get("checks")?.as_array()?;
+        let reason = checks.iter().find_map(|check| check.get("reason")?.as_str());
+        let stale = checks.iter().any(|check| check.get("stale").is_some_and(|stale| *stale == true));
+        let what = reason.unwrap_or(if stale { "stale" } else { "fresh" });
+        Some(Saw::Answer(reply.status, what.to_owned()))
+    })
+}
+
+/// Asks as HAProxy's agent-check does.
+pub fn agent_check(address: SocketAddr) -> Saw {
+    exchange(address, "", PATIENCE, |line| {
+        line.ends_with('\n').then(|| Saw::Answer(200, line.trim_end().to_owned()))
+    })
+}
+
+/// Sends on a connection of its own, and makes something of what comes until its end.
+pub fn exchange(
+    address: SocketAddr,
+    request: &str,
+    patience: Duration,
+    read: impl FnOnce(&str) -> Option<Saw>,
+) -> Saw {
+    let failed = |how: &str| Saw::Failed(how.to_owned());
+    match http::exchange(address, request, patience) {
+        Ok(text) if text.is_empty() => failed("empty"),
+        Ok(text) => read(&text).unwrap_or_else(|| failed("garbled")),
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => failed("refused"),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => failed("reset"),
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => failed("timeout"),
+            other => failed(&other.to_string()),
+        },
+    }
+}

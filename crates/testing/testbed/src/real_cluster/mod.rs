@@ -1,0 +1,233 @@
+//! The real control plane and node that `hack/real-cluster` runs, for tests that run inside of its namespaces
+//! (`hack/real-cluster exec`, as `make real-cluster-test` does). There is one cluster, so tests take turns.
+
+mod api;
+mod cable;
+mod member;
+
+pub use api::{Api, MERGE, STRATEGIC};
+pub use cable::CutCable;
+pub use member::Member;
+
+use crate::agent::Agent;
+use crate::kubectl::Kubectl;
+use crate::programs::system;
+use crate::waiting::{until_or, until_within};
+use crate::watching::Watching as _;
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The name of its node.
+pub const REAL_NODE: &str = "real-node";
+/// The address of its node, at which agents in pods are asked.
+pub const REAL_NODE_IP: &str = "10.10.0.10";
+/// How long a restarted program may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_mins(5);
+
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A way to the API servers that agents of tests take; the cable `agent` cuts all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerRoute {
+    /// The first API server.
+    A,
+    /// The second one; the cable `etcd-b` is its alone.
+    B,
+    /// The Service `kubernetes`: kube-proxy gives each connection to one of the two.
+    Service,
+}
+
+impl ServerRoute {
+    /// Where an agent finds it.
+    pub fn url(self) -> &'static str {
+        match self {
+            Self::A => "https://10.10.3.1:6443",
+            Self::B => "https://10.10.3.2:6443",
+            Self::Service => "https://10.96.0.1:443",
+        }
+    }
+}
+
+/// The cluster, whole: no cable is cut, every program runs, and the node is Ready and in the pool.
+pub struct RealCluster {
+    /// kubectl as the administrator, at API server A.
+    pub kubectl: Kubectl,
+    /// The API servers, for the administrator.
+    pub api: Api,
+    /// Room for files of the test.
+    pub files: TempDir,
+    directory: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl RealCluster {
+    /// Waits for the other tests to be done with it, and makes it whole.
+    pub fn take() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = std::env::var_os("REAL_CLUSTER").map(PathBuf::from);
+        let directory = directory.expect("REAL_CLUSTER is not set: make real-cluster-test runs this");
+        let files = tempfile::tempdir().unwrap();
+        let kubectl = Kubectl::new(&directory.join("admin.kubeconfig"), files.path());
+        let api = Api::new(directory.join("pki"));
+        let cluster = Self { kubectl, api, files, directory, _turn: turn };
+        cluster.make_whole();
+        cluster
+    }
+
+    fn make_whole(&self) {
+        for cable in ["etcd-a", "etcd-b", "kubelet", "proxy", "agent"] {
+            self.node_script(&["mend", cable]);
+        }
+        for part in ["etcd", "api-a", "api-b", "controllers", "scheduler", "containerd", "kubelet", "proxy"] {
+            // One that a failed test has frozen goes on; one that it has ended is started again.
+            if self.try_node_script(&["thaw", part]).is_err() {
+                self.node_script(&["start", part]);
+            }
+        }
+        until_within(
+            PATIENCE,
+            || self.kubectl.run(&["uncordon", REAL_NODE]).ok(),
+            || "the node can't be uncordoned".to_owned(),
+        );
+        self.wait_node("True", REAL_NODE);
+    }
+
+    /// Runs `hack/real-node`; it must succeed.
+    #[track_caller]
+    pub fn node_script(&self, words: &[&str]) {
+        self.try_node_script(words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
+    }
+
+    fn try_node_script(&self, words: &[&str]) -> Result<(), String> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../hack/real-node");
+        let output = system(script).args(words).env("REAL_CLUSTER", &self.directory).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        output.status.success().then_some(()).ok_or(said)
+    }
+
+    /// Returns the directory with logs and kubeconfigs.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns the release that its kubelet says it is.
+    pub fn release(&self) -> String {
+        let node = self.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).expect("the API server answers");
+        node["status"]["nodeInfo"]["kubeletVersion"].as_str().expect("a version").to_owned()
+    }
+
+    /// Applies manifests that `edit` may change first.
+    pub fn apply(&self, manifests: &str) {
+        let file = self.files.path().join("apply.yaml");
+        fs::write(&file, manifests).unwrap();
+        self.kubectl.must(&["apply", "--filename", file.to_str().unwrap()]);
+    }
+
+    /// Grants the agent's account what `manifests/base` grants it, without agents.
+    pub fn grant_agents(&self) {
+        for file in ["namespace", "service-account", "rbac"] {
+            let text = repository_file(&format!("manifests/base/{file}.yaml"));
+            self.apply(&text);
+        }
+    }
+
+    /// Removes what `manifests/install.yaml` has installed, the namespace and the rights included.
+    pub fn remove_agents(&self) {
+        let file = self.files.path().join("install.yaml");
+        fs::write(&file, repository_file("manifests/install.yaml")).unwrap();
+        let about = ["delete", "--ignore-not-found", "--timeout=5m", "--filename", file.to_str().unwrap()];
+        if let Err(error) = self.kubectl.run(&about) {
+            eprintln!("the agents can't be removed: {error}");
+        }
+    }
+
+    /// Starts an agent as a process of its own, with the rights of this account in the namespace nodegate.
+    pub fn agent(&self, node: &str, server: ServerRoute, account: &str, args: &[&str]) -> Agent {
+        let kubeconfig = self.agent_kubeconfig(server, account);
+        Agent::start(node, &kubeconfig, args)
+    }
+
+    /// Writes a kubeconfig for an agent, and returns its path.
+    pub fn agent_kubeconfig(&self, server: ServerRoute, account: &str) -> PathBuf {
+        let token = self.kubectl.must(&["--namespace=nodegate", "create", "token", account, "--duration=2h"]);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "real",
+            "clusters": [{"name": "real", "cluster": {
+                "server": server.url(), "certificate-authority": self.directory.join("pki/ca.crt"),
+            }}],
+            "users": [{"name": "agent", "user": {"token": token.trim()}}],
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": "agent"}}],
+        });
+        let file = self.files.path().join(format!("{server:?}-{account}.kubeconfig"));
+        fs::write(&file, config.to_string()).unwrap();
+        file
+    }
+
+    /// Returns the Node's condition Ready: its status and reason.
+    pub fn ready_condition(&self, node: &str) -> Option<(String, String)> {
+        let node = self.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
+        let conditions = node["status"]["conditions"].as_array()?;
+        let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+        Some((ready["status"].as_str()?.to_owned(), ready["reason"].as_str().unwrap_or_default().to_owned()))
+    }
+
+    /// Waits until the Node's condition Ready has this status.
+    #[track_caller]
+    pub fn wait_node(&self, status: &str, node: &str) {
+        let is = || self.ready_condition(node).filter(|(found, _)| found == status).map(drop);
+        until_within(PATIENCE, is, || {
+            format!("{node} did not become Ready={status}: {:?}", self.ready_condition(node))
+        });
+    }
+
+    /// Waits until a pod is Ready.
+    #[track_caller]
+    pub fn wait_pod(&self, namespace: &str, pod: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+        let is_ready = || {
+            let pod = self.api.get(&path).ok()?;
+            let conditions = pod["status"]["conditions"].as_array()?;
+            let ready = |condition: &&Value| condition["type"] == "Ready" && condition["status"] == "True";
+            conditions.iter().find(ready).map(drop)
+        };
+        until_within(PATIENCE, is_ready, || {
+            let about = ["--namespace", namespace, "describe", "pod", pod];
+            self.kubectl.run(&about).unwrap_or_else(|error| error)
+        });
+    }
+
+    /// Waits for an agent that runs in a pod, and returns where it is asked.
+    pub fn wait_pod_agent(&self) -> SocketAddr {
+        let address: SocketAddr = (REAL_NODE_IP.parse::<std::net::IpAddr>().unwrap(), 25001).into();
+        let ready = || {
+            let reply = crate::http::get(address, "/health").ok()?;
+            (reply.status == 200 && !reply.is_stale()).then_some(())
+        };
+        until_within(PATIENCE, ready, || self.pods());
+        address
+    }
+
+    /// What there is in the namespace of the agents, for people.
+    pub fn pods(&self) -> String {
+        let about = ["--namespace=nodegate", "describe", "daemonsets,pods"];
+        self.kubectl.run(&about).unwrap_or_else(|error| error)
+    }
+}
+
+/// Waits until the agent has opened so many watches.
+pub fn wait_watches(agent: &Agent, count: f64) {
+    let open = || agent.metric(r#"nodegate_api_requests_total{verb="watch",code="200"}"#) >= Some(count);
+    until_or(|| open().then_some(()), || agent.all_it_says("its watches"));
+}
+
+/// Reads a file of the repository.
+pub fn repository_file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
