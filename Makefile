@@ -47,8 +47,9 @@ fast: ## What takes minutes: format, clippy, spelling, and the tests that stand 
 	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
 	cargo test --workspace --lib --bins --locked
 
+# AGAIN=1, as CI sets it: a test program that fails is run once more, alone, and named.
 unit:
-	cargo test --workspace --locked
+	$(if $(AGAIN),hack/test-twice,cargo test) --workspace --locked
 
 faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim

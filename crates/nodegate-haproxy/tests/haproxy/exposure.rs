@@ -95,7 +95,7 @@ pub(crate) async fn one_port_twice() -> Row {
     ] {
         assert!(explained.contains(&why), "{why}\n{explained}");
         let start = why.split('"').next().unwrap_or_default();
-        assert!(lab.log().contains(start), "{start}\n{}", lab.log());
+        lab.until_logged(start).await;
     }
     assert!(get(other).is_err() && get_from(SocketAddr::from(([127, 0, 0, 2], other))).is_err());
     let (good, lost) = traffic.end();

@@ -139,11 +139,8 @@ pub(crate) async fn refused_reload() -> Row {
     // A port that another program has is left out before HAProxy can stumble over it.
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     lab.sim.apply(lab.service("busy", taken.local_addr().unwrap().port(), &json!({}))).unwrap();
-    lab.until("it is named", async || {
-        std::fs::read_to_string(lab.log_path()).unwrap().contains("another program listens")
-    })
-    .await;
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"busy\"}"), Some(1.0), "{}", lab.log());
+    lab.until("it is named", async || lab.whole_log().contains("another program listens")).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"busy\"}", 1.0).await;
     let result = format!(
         "same worker, old file back, retried; {good} requests, 0 lost; busy port left out beforehand"
     );

@@ -181,6 +181,12 @@ impl Lab {
     }
 
     /// What both programs said.
+    /// All that the program has said.
+    pub(crate) fn whole_log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// The end of what both have said.
     pub(crate) fn log(&self) -> String {
         let read = |name: &Path| std::fs::read_to_string(name).unwrap_or_default();
         let haproxy = read(&self.dir.path().join("haproxy.log"));
@@ -188,7 +194,7 @@ impl Lab {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(most)..].join("\n")
         };
-        format!("--- program\n{}\n--- haproxy\n{}", tail(&read(&self.log_path()), 60), tail(&haproxy, 30))
+        format!("--- program\n{}\n--- haproxy\n{}", tail(&self.whole_log(), 60), tail(&haproxy, 30))
     }
 
     pub(crate) fn master(&self) -> Master {
@@ -280,6 +286,17 @@ impl Lab {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         began.elapsed()
+    }
+
+    /// Waits until the program's log has this text: a metric may be there a moment earlier.
+    pub(crate) async fn until_logged(&self, text: &str) {
+        self.until(&format!("the log says {text:?}"), async || self.whole_log().contains(text)).await;
+    }
+
+    /// Waits until a series has this value: a log line may be there a moment earlier.
+    pub(crate) async fn until_metric(&self, series: &str, value: f64) {
+        let holds = async || self.metric(series) == Some(value);
+        self.until(&format!("{series} is {value}\n{}", self.metrics()), holds).await;
     }
 
     /// Waits until there is something, and gives it.

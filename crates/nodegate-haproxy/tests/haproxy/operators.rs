@@ -26,7 +26,7 @@ async fn shows(lab: &Lab, what: &str) -> String {
 /// Waits for a line of the log that has all these parts.
 async fn says(lab: &Lab, line: &str) {
     lab.until(line, async || {
-        let log = std::fs::read_to_string(lab.log_path()).unwrap();
+        let log = lab.whole_log();
         log.lines().any(|said| line.split(" … ").all(|part| said.contains(part)))
     })
     .await;
@@ -48,7 +48,7 @@ async fn the_log_tells_of_each_drain_and_return_with_the_reason() {
     )
     .await;
     let out = "nodegate_haproxy_node_out{node=\"node-000\",state=\"drain\",reason=\"Unschedulable\"}";
-    assert_eq!(lab.metric(out), Some(1.0), "{}", lab.metrics());
+    lab.until_metric(out, 1.0).await;
     lab.sim.uncordon(&node_name(0));
     says(&lab, "INFO … the node is back; sending new traffic to it … node=\"node-000\"").await;
     lab.until("it is out no more", async || lab.metric(out).is_none()).await;
@@ -126,7 +126,7 @@ pub(crate) async fn foreign_change() -> Row {
     lab.until("the other one does not", async || get(other).is_err()).await;
     let counted = async || lab.metric("nodegate_haproxy_foreign_changes_total") == Some(1.0);
     lab.until("it is counted", counted).await;
-    assert!(lab.log().contains("another program has changed the configuration"), "{}", lab.log());
+    lab.until_logged("another program has changed the configuration").await;
     let now = std::fs::read_to_string(&lab.config).unwrap();
     assert!(now.contains(&format!(":::{port} ")) && !now.contains(&format!(":::{other} ")), "{now}");
     let result = format!(

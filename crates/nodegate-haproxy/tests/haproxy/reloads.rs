@@ -72,12 +72,12 @@ pub(crate) async fn late_haproxy() -> Row {
     let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
     lab.until("it has looked twice", async || lab.metric(looks) >= Some(2.0)).await;
     assert!(!lab.is_ready(), "{}", lab.log());
-    assert_eq!(lab.metric(PENDING), Some(1.0));
+    lab.until_metric(PENDING, 1.0).await;
     assert_eq!(lab.log().matches("no running HAProxy loads it").count(), 1, "told once\n{}", lab.log());
     lab.start_haproxy().await;
     let took = lab.until("it is ready", async || lab.is_ready()).await;
     assert!(get(port).is_ok(), "{}", lab.log());
-    assert_eq!(lab.metric(RELOADED), Some(1.0), "{}", lab.log());
+    lab.until_metric(RELOADED, 1.0).await;
     let result = format!("not ready before, ready {} ms after HAProxy was", took.as_millis());
     Row { what: "HAProxy starts after the program", result }
 }
@@ -98,7 +98,7 @@ pub(crate) async fn stopped_haproxy() -> Row {
     lab.until("it is back", async || lab.is_admin_ready(&backend, &node).await).await;
     lab.stop_haproxy();
     lab.until("it is noticed", async || failed(&lab, "runtime").await).await;
-    let quiet = std::fs::read_to_string(lab.log_path()).unwrap().lines().count();
+    let quiet = lab.whole_log().lines().count();
     let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
     // Everything goes on meanwhile: first what there is nothing to say of to any server, then nodes and states.
     lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
@@ -108,7 +108,7 @@ pub(crate) async fn stopped_haproxy() -> Row {
     lab.until("it has looked again and again", async || lab.metric(looks) >= Some(3.0)).await;
     assert!(lab.sim.uncordon(&node_name(0)));
     lab.until("once more", async || lab.metric(looks) >= Some(4.0)).await;
-    let log = std::fs::read_to_string(lab.log_path()).unwrap();
+    let log = lab.whole_log();
     // What becomes of the nodes is told whether HAProxy runs or not.
     let of_nodes = |line: &&str| line.contains("node=\"");
     let since: Vec<&str> = log.lines().skip(quiet).filter(|line| !of_nodes(line)).collect();

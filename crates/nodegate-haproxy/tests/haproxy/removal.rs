@@ -49,11 +49,8 @@ pub(crate) async fn addresses_vanish() -> Row {
     let seen = traffic.answered();
     lab.until("traffic goes on", async || traffic.answered() > seen + 20).await;
     assert_eq!(config(&lab), before, "{}", lab.log());
-    assert!(
-        lab.log().contains("has vanished at once; keeping it") && lab.log().contains("node-001"),
-        "{}",
-        lab.log()
-    );
+    lab.until_logged("has vanished at once; keeping it").await;
+    lab.until_logged("node-001").await;
     for index in 0..3 {
         lab.add_node(index);
     }
@@ -155,7 +152,7 @@ pub(crate) async fn another_cluster() -> Row {
     lab.start_program(&[]);
     lab.until("everything is kept", async || held(&lab, "services") == Some(1.0)).await;
     lab.until("it is ready", async || lab.is_ready()).await;
-    assert!(lab.log().contains("KUBECONFIG may name another cluster"), "{}", lab.log());
+    lab.until_logged("KUBECONFIG may name another cluster").await;
     assert_eq!((held(&lab, "nodes"), config(&lab)), (Some(2.0), before), "{}", lab.log());
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());

@@ -66,7 +66,7 @@ pub(crate) async fn source_ranges() -> Row {
     let before = lab.served.lock().unwrap().clone();
     assert!(!asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], http), "served to the world\n{}", lab.log());
     assert_eq!(*lab.served.lock().unwrap(), before);
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"source-ranges\"}"), Some(1.0));
+    lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
     let result = "clients inside are served, others are not, in both modes".to_owned();
     Row { what: "loadBalancerSourceRanges", result }
 }
@@ -196,8 +196,8 @@ async fn a_service_without_node_ports_is_named() {
     bare["spec"]["ports"][0].as_object_mut().unwrap().remove("nodePort");
     lab.sim.apply(bare).unwrap();
     lab.start(&[port]).await;
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"node-port\"}"), Some(1.0), "{}", lab.metrics());
-    assert!(lab.log().contains("allocateLoadBalancerNodePorts: false"), "{}", lab.log());
+    lab.until_metric("nodegate_haproxy_problems{kind=\"node-port\"}", 1.0).await;
+    lab.until_logged("allocateLoadBalancerNodePorts: false").await;
 }
 
 /// The example with other ports, and without TLS on its checks.

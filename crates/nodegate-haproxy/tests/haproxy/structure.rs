@@ -101,8 +101,8 @@ pub(crate) async fn conflict_and_hostile_annotations() -> Row {
         !text.contains("evil\n") && !text.contains("192.0.2.1") && !text.contains("a-young-one"),
         "{text}"
     );
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"conflict\"}"), Some(1.0), "{}", lab.metrics());
-    assert_eq!(lab.metric("nodegate_haproxy_problems{kind=\"annotation\"}"), Some(2.0));
+    lab.until_metric("nodegate_haproxy_problems{kind=\"conflict\"}", 1.0).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"annotation\"}", 2.0).await;
     Row {
         what: "port conflict, hostile annotations",
         result: "older keeps the port; 3 problems named; nothing injected".to_owned(),
@@ -159,7 +159,7 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
     lab.start(&[port]).await;
     let text = std::fs::read_to_string(&lab.config).unwrap();
     assert!(!text.contains("thief"), "{text}");
-    assert!(lab.log().contains("your own configuration binds port"), "{}", lab.log());
+    lab.until_logged("your own configuration binds port").await;
     let metrics = lab.metrics();
     assert!(metrics.contains("nodegate_haproxy_problems{kind=\"reserved\"} 1\n"), "{metrics}");
     check_metrics(&metrics).await;
