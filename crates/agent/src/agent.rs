@@ -95,7 +95,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
                 return Ok(());
             }
         }
-        // The Node may be one whose verdict depends on its kubelet.
+        // The verdict of this Node may depend on its kubelet.
         needed.needed_ready().await;
         sources.take_over(&board, timeline).await;
         probers.hand_over(board.node_name(), &app).await;
@@ -151,7 +151,8 @@ fn open_ports(
     Ok(ports)
 }
 
-/// What is counted and logged of each change of verdict. `flipped` wakes whoever writes it down; it may be nobody.
+/// Returns the function that counts and logs each change of verdict. `flipped` wakes the recorder, if there
+/// is one.
 fn on_flip(
     node: Option<String>,
     metrics: Arc<Metrics>,
@@ -186,18 +187,19 @@ fn start_background(
     Ok(())
 }
 
-/// Blocks on what never ends. Should it end all the same, by a panic (whose message is on stderr by now), an agent without
-/// it would fail open for ever: it is for whoever started the agent to start another.
+/// Runs the background tasks, which never end. If they end nevertheless, by a panic (its message is already
+/// on stderr), the agent exits, because it would fail open forever without them. The kubelet or another
+/// supervisor must restart it.
 fn run_background(background: &Runtime, tasks: impl Future<Output = ()>) {
     let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks)));
     tracing::error!("the background tasks have ended; the agent exits");
     std::process::exit(1);
 }
 
-/// Waits for the first sync and the first results of the local checks that always run, so that no load balancer sees an
-/// answer that nobody knows to be true; but not for longer than `patience`, nor for credentials that are not there. First
-/// results are waited for at least as long as a run may take unless it is set: a load balancer that asked any sooner would
-/// have to wait for them, too, and the agent before this one still answers.
+/// Waits for the first sync and the first results of the local checks that always run, so that no load
+/// balancer gets an answer that may be wrong. Waits no longer than `patience`, and not for missing
+/// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
+/// probe would have to wait for them, too, and the previous agent still answers.
 async fn wait_for_the_truth(
     board: &Board,
     sources: &mut Sources,
@@ -218,7 +220,7 @@ async fn wait_for_the_truth(
     }
 }
 
-/// Lets the server start local checks.
+/// The code that lets the server start local checks.
 struct Activator(Arc<Runner>);
 
 impl Activate for Activator {
@@ -227,7 +229,7 @@ impl Activate for Activator {
     }
 }
 
-/// SIGTERM and SIGINT: the first one asks for a shutdown in good order, a second one ends it at once.
+/// SIGTERM and SIGINT: the first one requests an orderly shutdown, a second one ends the agent at once.
 struct Shutdown {
     terminate: Signal,
     interrupt: Signal,

@@ -1,6 +1,5 @@
-//! Logs with the passing of time: that the cache has become stale, still is, and no longer is, and the same
-//! of a kubelet that is cut off from the API server. No answer depends on this task; requests read the
-//! freshness themselves.
+//! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
+//! off from the API server. No answer depends on this task; requests read the freshness themselves.
 
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
@@ -34,7 +33,7 @@ pub(crate) async fn run(
         liveness.report_timers(now);
         board.tick(now, nodegate_clock::wall());
         if board.node_name().is_none() {
-            // Without a name there is no watch, and a restart by the kubelet would not bring one.
+            // Without a name there is no watch, and a restart by the kubelet would not help.
             liveness.report_watch(now);
         } else {
             episode = log_staleness(&board, episode, now);
@@ -95,17 +94,17 @@ fn log_cut_off(board: &Board, episode: Option<Episode>, now: Moment) -> Option<E
     }
 }
 
-/// Returns the time until the cache can become stale, a reminder is due, or the watchdog wants a sign of
+/// Returns the time until the cache can become stale, a reminder is due, or the watchdog needs a sign of
 /// life.
 fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration {
     let next = match episode {
-        // While something is wrong, look often: recovery should be logged soon, and a balancer should learn
+        // During an episode, check often: the log should report the recovery soon, and balancers should learn
         // without delay that the node leaves the pool.
         Some(_) => {
             let soon = now.plus(Duration::from_secs(1));
             board.expires(now).map_or(soon, |expires| soon.min(expires))
         }
-        // Just past the limit: at the limit itself the cache is still fresh.
+        // Just past the limit: exactly at the limit the cache is still fresh.
         None => board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
             proof.plus(board.policy().stale_after).plus(Duration::from_millis(1))
         }),
@@ -130,7 +129,7 @@ mod tests {
         Moment::from_start(Duration::from_secs(seconds))
     }
 
-    /// Proved at second 1, so stale from second 17 on.
+    /// Returns a board with a proof at second 1, so stale from second 17 on.
     fn board() -> Board {
         let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         board.prove(at(1));
@@ -183,7 +182,7 @@ mod tests {
         assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
     }
 
-    /// Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
+    /// Ready=Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
     #[test]
     fn a_kubelet_that_is_cut_off_is_mentioned_once_a_minute_and_its_end_once() {
         let kubelet = LocalCheck {

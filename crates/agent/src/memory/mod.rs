@@ -1,5 +1,5 @@
-//! What was known before this agent started. Who starts while the API server is silent knows nothing by itself; the agent
-//! before it did, and so did this one before a crash.
+//! The last known facts from before this agent started. If the API server does not answer, a new agent has no
+//! facts of its own. The previous agent had some, and so had this one before a crash.
 
 mod answering;
 mod first_answer;
@@ -24,19 +24,20 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Longer than an agent that is there and a disk that works need: load balancers wait for this one, too. Enough to ask at both
-/// ports of a predecessor, one after the other, and to hear why neither told anything.
+/// The time limit for one source: longer than a running agent and a working disk need, because load balancers
+/// wait for this agent, too. It suffices to query both ports of a predecessor in sequence, and to learn why
+/// neither had facts.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Where it may be found.
+/// The sources of the last known facts.
 pub(crate) struct Sources {
     predecessors: Vec<AgentAddress>,
     state_file: Option<StateFile>,
-    /// What a predecessor said while it was fresh.
+    /// The answer of a predecessor while it was fresh.
     seen: Option<Memory>,
 }
 
-/// Why there is nothing to take over.
+/// The reason why nothing can be taken over.
 #[derive(Debug, thiserror::Error)]
 enum Nothing {
     #[error(transparent)]
@@ -50,7 +51,7 @@ enum Nothing {
 }
 
 impl Sources {
-    /// Returns the agent that listens where this one is going to, and its own file.
+    /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
     pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
         Self { predecessors: predecessor::targets(ports), state_file, seen: None }
     }
@@ -63,7 +64,8 @@ impl Sources {
         on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
     }
 
-    /// What the agent that listens where this one is going to says of this node now; `None` if there is none.
+    /// Queries the predecessor on this agent's ports for this node's facts; `None` if there is no
+    /// predecessor.
     async fn ask_predecessor(&self, node: &str) -> Option<Memory> {
         let predecessors = self.predecessors.clone();
         let asked = on_a_thread(move || Ok(predecessor::ask(&predecessors)?)).await;
@@ -71,8 +73,8 @@ impl Sources {
         told.map(|memory| memory.written_at(nodegate_clock::wall()))
     }
 
-    /// Takes over what was last known, if the API server has told nothing. Not before that is due: who listens already may
-    /// still be told something, and a listener of our own would hide it.
+    /// Takes over the last known facts if the API server has not answered. Must run right before the ports
+    /// open: until then a predecessor may still learn more, and this agent's own listener would hide it.
     pub(crate) async fn take_over(self, board: &Board, timeline: Timeline) {
         let Some(node) = board.node_name().map(str::to_owned) else { return };
         if board.published().state.node != Node::Unknown {
@@ -82,7 +84,7 @@ impl Sources {
         let ask = move || predecessor::ask(&predecessors).map_err(Nothing::from);
         let read = move || state_file.map_or(Ok(None), |file| file.read()).map_err(Nothing::from);
         let (told, read) = tokio::join!(on_a_thread(ask), on_a_thread(read));
-        // It may have gone since.
+        // The predecessor may have gone since.
         let told = told.map(|told| told.or(seen));
         let found = [("predecessor", told), ("state-dir", read)];
         let usable = found.into_iter().filter_map(|(from, memory)| {
@@ -109,7 +111,7 @@ fn warn(from: &str, nothing: &Nothing) -> Option<LastFacts> {
     None
 }
 
-/// Does what may hang on a thread of its own, which is left behind if it does.
+/// Runs work that may hang on its own thread, and abandons the thread if it does.
 async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
 ) -> Result<T, Nothing> {

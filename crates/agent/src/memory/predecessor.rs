@@ -1,4 +1,4 @@
-//! The agent that listens where this one is going to.
+//! The predecessor: the agent that listens on this agent's ports.
 
 use crate::fetch::{self, FetchError};
 use crate::ports::PortSettings;
@@ -10,10 +10,11 @@ use nodegate_readiness::probers::NoHandover;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// For each target. An agent answers within milliseconds; something else there must not keep this one from its port.
+/// The time limit for each target. An agent answers within milliseconds; another program there must not keep
+/// this agent from its port.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
-/// Why it has not told anything that it could be told.
+/// The reason why a predecessor gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTold {
     #[error("http://{0}: {1}")]
@@ -26,7 +27,7 @@ pub(crate) enum NotTold {
     NoHandover(AgentAddress, NoHandover),
 }
 
-/// Where it answers `/status.json`, by this agent's own settings.
+/// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
 pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
     let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let http = (ports.listen_address.unwrap_or(everywhere), ports.listen_port);
@@ -35,7 +36,8 @@ pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
     known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
 }
 
-/// Asks at one after the other, until somebody knows something. Nobody there is no error; of several errors the first is told.
+/// Queries the targets in sequence until one has facts. A closed port is not an error; of several errors the
+/// first is returned.
 pub(super) fn ask(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
     let mut nothing = Ok(None);
     for target in targets {

@@ -1,4 +1,4 @@
-//! The probers of the agent before this one, which told would otherwise have to get to know for 90 s.
+//! The probers of the predecessor. Without them, this agent would need 90 s to learn its probers.
 
 use super::predecessor::{NotTold, targets};
 use super::{Nothing, on_a_thread};
@@ -9,18 +9,19 @@ use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::probers::Handover;
 use nodegate_server::App;
 
-/// Where they may be found.
+/// The source of the predecessor's probers.
 pub(crate) struct ProberSource {
     predecessors: Vec<AgentAddress>,
 }
 
 impl ProberSource {
-    /// Returns the agent that listens where this one is going to.
+    /// Creates the source: the agent that listens on this agent's ports.
     pub(crate) fn new(ports: &PortSettings) -> Self {
         Self { predecessors: targets(ports) }
     }
 
-    /// Lets the app take them over, right before it opens its ports: what its predecessor is asked until then counts, too.
+    /// Hands the predecessor's probers over to the app. Must run right before the ports open, because probes
+    /// that reach the predecessor until then count, too.
     pub(crate) async fn hand_over(self, node: Option<&str>, app: &App) {
         let Some(node) = node.map(str::to_owned) else { return };
         let ask = move || ask(&self.predecessors, &node).map_err(Nothing::from);
@@ -38,7 +39,8 @@ impl ProberSource {
     }
 }
 
-/// Asks at one after the other, until an agent tells. Nobody there is no error; of several errors the first is told.
+/// Queries the targets in sequence until an agent answers. A closed port is not an error; of several errors
+/// the first is returned.
 fn ask(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, NotTold> {
     let mut nothing = Ok(None);
     for target in targets {
