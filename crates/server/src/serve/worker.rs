@@ -1,4 +1,4 @@
-//! Threads of a listener, beside the runtime.
+//! Threads of a listener that run outside the runtime.
 
 use std::convert::Infallible;
 use std::io;
