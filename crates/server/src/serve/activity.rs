@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 pub(super) enum Phase {
     /// Accepted; no request has been answered yet. The client owes a request.
     New,
-    /// Answered before; the client owes the rest of a request, or has sent bytes that are not answered yet.
+    /// At least one request was answered. Now the client owes the rest of a request, or has sent unanswered
+    /// bytes.
     Reading,
     /// A request is being answered.
     Busy,

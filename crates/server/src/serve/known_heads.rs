@@ -12,11 +12,11 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The number of heads, more than the different checks of a node's balancers. A client that needs more makes
-/// hyper parse the others' heads again.
+/// The maximum number of heads, more than the different checks of a node's balancers. A client that needs
+/// more makes hyper parse the others' heads again.
 const MOST_HEADS: usize = 32;
-/// The number of heads learned from one client, so that no client alone makes hyper parse all others' heads
-/// again.
+/// The maximum number of heads learned from one client, so that no client alone makes hyper parse all others'
+/// heads again.
 const MOST_OF_ONE: usize = 16;
 /// The longest head and the longest answer, in bytes; a balancer's are shorter.
 pub(super) const MOST_BYTES: usize = 1024;
