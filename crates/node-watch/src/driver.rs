@@ -32,7 +32,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub(crate) struct Driver {
     watch: NodeWatch,
     state: Mutex<State>,
-    /// Tells the loop to look at the clock or at the next question.
+    /// Wakes the loop for the clock or for the next check.
     wake: Notify,
     /// Tells each follower to drop its stream.
     replace: Vec<Notify>,

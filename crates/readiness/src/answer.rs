@@ -113,7 +113,8 @@ impl<'a> CheckBody<'a> {
     }
 }
 
-/// JSON can express everything in these types, so the error branch is never taken.
+/// Returns the JSON of a body. JSON can express everything in these types, so the error branch is never
+/// taken.
 fn to_json(body: &impl Serialize) -> Bytes {
     serde_json::to_vec(body).unwrap_or_default().into()
 }

@@ -229,7 +229,7 @@ mod tests {
         assert!(format!("a/{}", "b".repeat(64)).parse::<ServiceName>().is_err());
     }
 
-    /// Few addresses, so that they collide.
+    /// Returns endpoints with few addresses, so that they collide.
     fn any_endpoint() -> impl Strategy<Value = Endpoint> {
         let address = prop_oneof![
             (0u8..6).prop_map(|n| IpAddr::from([10, 0, 0, n])),

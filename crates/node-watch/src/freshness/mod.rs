@@ -74,7 +74,7 @@ use stream::Watch;
 /// The time after a proof of the Node itself in which its Lease's renewals count for it. An API server has
 /// one etcd client for each resource, and may lose the client for Nodes alone; with the default
 /// `--stale-after` the agent notices that after 100 s. Eight renewals of a kubelet fit in. The time needs no
-/// jitter: each question comes with a renewal, and kubelets renew at different times.
+/// jitter: each check comes with a renewal, and kubelets renew at different times.
 const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
 /// The default interval at which a kubelet renews its Lease (`nodeLeaseDurationSeconds` / 4).
 const RENEWED_EVERY: Duration = Duration::from_secs(10);

@@ -34,7 +34,7 @@ pub struct DrainStatus {
     /// The settings behind these conclusions.
     #[serde(default)]
     pub settings: ToldSettings,
-    /// The addresses of `--balancers`, whose probes count; absent if all probes count.
+    /// The values of `--balancers`, whose probes count; absent if all probes count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balancers: Vec<String>,
     /// The time during which the agent has seen all probes: since it began to listen, or since more probers

@@ -19,7 +19,7 @@ pub struct Handover {
     pub probers: Vec<ProberRecord>,
     /// The time during which it knew all its probers; `None` if it had not listened for long enough.
     pub listened: Option<Duration>,
-    /// The addresses of its `--balancers`, whose probes counted; empty if all probes did.
+    /// The values of its `--balancers`, whose probes counted; empty if all probes did.
     pub balancers: Vec<String>,
 }
 

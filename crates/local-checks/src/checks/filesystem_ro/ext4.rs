@@ -65,7 +65,8 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::symlink;
 
-    /// Tests a host with one ext4 filesystem, as these kernels show it.
+    /// Returns true if the filesystem has stopped, on a host with one ext4 filesystem, as these kernels show
+    /// it.
     fn stopped(release: &str, errors: &str, last_error: &str, options: &str) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
