@@ -1,7 +1,8 @@
-//! The `filesystem_ro` check by the real agent, without privileges, on real filesystems that the kernel stops writing to.
+//! The `filesystem_ro` check of the real agent, without privileges, on real filesystems that the kernel stops
+//! writing to.
 //!
-//! They are on loop devices in a mount namespace that nobody else sees, so these tests must run as root, and fail if they
-//! don't.
+//! The filesystems are on loop devices in a private mount namespace, so these tests need root, and fail
+//! without it.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::host::disks::{Container, Disks};
@@ -27,7 +28,7 @@ fn fails(agent: &Agent, reason: &str) {
     assert!(body.starts_with(&expected), "{body}");
 }
 
-/// So many more runs, all of which pass.
+/// Waits for five more runs, all of which must pass.
 fn keeps_passing(agent: &Agent) {
     for _ in 0..5 {
         agent.wait_runs("filesystem_ro", 1);
@@ -35,7 +36,7 @@ fn keeps_passing(agent: &Agent) {
     }
 }
 
-/// Has ext4 find an error in itself.
+/// A script that makes ext4 report an error.
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
 
 #[test]
@@ -74,7 +75,8 @@ fn ext4_that_is_shut_down() {
     let agent = agent(&disks, "/e");
     passes(&agent);
     disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
-    // Kernels before 6.14 do not show it in the mount table, but answer every question with an I/O error.
+    // Kernels before 6.14 do not show the shutdown in the mount table, but answer every call with an I/O
+    // error.
     let body = agent.wait_fails_with("filesystem_ro", ": /e (ext4 /dev/loop").body;
     assert!(body.contains("FilesystemShutDown") || body.contains("InputOutputError"), "{body}");
 }
@@ -136,12 +138,12 @@ fn what_is_read_only_by_nature_or_in_memory_passes() {
     passes(&agent);
     disks.run("mount -o remount,ro \"$ROOT/t\"");
     keeps_passing(&agent);
-    // With nothing else there is no disk at all.
+    // The tmpfs alone is no disk.
     let memory = self::agent(&disks, "/t");
     fails(&memory, "NothingToWatch: no disk under the watched paths; is --host-root=");
 }
 
-/// A host like those whose `/` comes as an image, with what they write on a disk of its own.
+/// Starts a host whose `/` is an image, with a writable disk of its own for `/var`.
 fn immutable(root: &str) -> Disks {
     Disks::start(&format!(
         "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
@@ -173,7 +175,8 @@ fn an_immutable_host_passes_until_its_var_stops() {
     }
 }
 
-/// Whatever the runtime makes a container's root of: an overlay shows it, a filesystem of its own does not.
+/// Shows that the check recognises a container without the host's root, whatever the runtime uses as the
+/// container's root: an overlay, which the mount table shows, or a filesystem of its own.
 #[test]
 fn a_containers_own_root_is_not_taken_for_the_hosts() {
     let checks = "--background-checks=filesystem_ro,disk_pressure";
@@ -186,7 +189,7 @@ fn a_containers_own_root_is_not_taken_for_the_hosts() {
             agent.logs_once(&format!("local check fails check=\"{check}\""));
         }
     }
-    // Paths that are named have been mounted for the purpose.
+    // The check trusts paths that the operator names: they were mounted for the purpose.
     let paths = ["--check-settings=filesystem_ro:paths=/", "--check-settings=disk_pressure:paths=/"];
     let named = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, paths[0], paths[1]]);
     named.wait_passes("filesystem_ro");

@@ -1,4 +1,4 @@
-//! The local checks through the real agent: what it answers, when it begins and how it is set.
+//! The local checks of the real agent: their answers, when they start, and their settings.
 
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::threads;
@@ -13,7 +13,7 @@ fn healthy() -> Stub {
     Stub::start(answer("200 OK", "ok"))
 }
 
-/// An agent on a node that was started so long ago, whatever this machine is.
+/// Starts an agent on a node with this uptime, whatever that of this machine is.
 pub(crate) fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
     needs_root("a time namespace");
     let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
@@ -28,12 +28,12 @@ fn this_machine_is_up_for() -> Duration {
     Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// A URL at which nothing listens.
+/// Returns a URL without a listener.
 fn closed() -> String {
     format!("http://127.0.0.1:{}/", ports::free())
 }
 
-/// A body without the times that runs took, and otherwise byte for byte.
+/// Returns the body without the durations of the runs, otherwise byte for byte.
 fn without_times(body: &str) -> String {
     let (first, rest) = body.split_once("duration_ms\":").unwrap();
     let rest = rest

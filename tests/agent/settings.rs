@@ -1,9 +1,10 @@
-//! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
+//! Invalid settings: exit code 2, and one line for each that names the flag, the value and the accepted
+//! values.
 
 use nodegate_testbed::agent::run;
 use std::process::Output;
 
-/// A setting that is taken by mistake starts an agent.
+/// Runs the agent. A setting that it accepts by mistake starts it.
 fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
     let own = [("NODEGATE_LISTEN_ADDRESS", "127.0.0.1"), ("LISTEN_PORT", "0")];
     run(args, &[&own, env].concat())
@@ -13,7 +14,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// One line, with the flag, the value, and something that helps.
+/// Asserts that the agent prints one line with the flag, the value, and a hint.
 fn refuses(args: &[&str], env: &[(&str, &str)], needles: &[&str]) {
     let output = nodegate(args, env);
     let text = stderr(&output);
@@ -87,7 +88,7 @@ fn every_bad_value_is_named() {
     }
 }
 
-/// Of a setting with parts, the part that is wrong is named.
+/// Shows that the error names the invalid part of a setting with parts.
 #[test]
 fn every_bad_part_of_a_check_is_named() {
     for (value, part, takes) in [
@@ -129,7 +130,8 @@ fn all_mistakes_are_named_in_one_go() {
     }
 }
 
-/// What a template renders for a value that it was not given.
+/// Shows that the agent treats an empty variable as unset: a template renders one for a value that the
+/// operator did not give.
 #[test]
 fn an_empty_variable_is_one_that_is_not_set() {
     let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
@@ -140,7 +142,7 @@ fn an_empty_variable_is_one_that_is_not_set() {
     let lists = ["NODEGATE_CHECK_SETTINGS", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
     let ended: Vec<(&str, &str)> = lists.into_iter().map(|name| (name, ";")).collect();
     refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
-    // An option is given by somebody: only what has no default may be left empty.
+    // An operator gives an option explicitly, so only one without a default may be empty.
     refuses(&["--listen-port="], &[], &["--listen-port", "LISTEN_PORT", "1 to 65535"]);
     refuses(
         &["--stale-after=x", "--metrics-addr=", "--allow-from=", "--background-checks="],

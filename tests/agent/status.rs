@@ -1,4 +1,4 @@
-//! `nodegate status`: what it says of a running agent, and what it does when there is none, or something else.
+//! `nodegate status`: its output for a running agent, and its errors if there is none, or another server.
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::programs;
@@ -20,7 +20,7 @@ fn told(output: Output) -> Told {
     Told { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Asks at an address. A busy machine may need longer than the default.
+/// Runs the command with this address. A busy machine may need longer than the default timeout.
 fn ask(address: SocketAddr, args: &[&str]) -> Told {
     let address = address.to_string();
     told(run(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
@@ -35,7 +35,7 @@ impl Told {
         }
     }
 
-    /// Nothing is known, and one line says why.
+    /// Asserts that the exit code is 3, and that one line gives the reason.
     #[track_caller]
     fn is_unknown(&self, words: &[&str]) {
         assert_eq!((self.code, self.out.as_str()), (3, ""), "{}", self.err);
@@ -93,7 +93,8 @@ fn json_is_the_agents_own() {
     assert_eq!(checks.out, agent.get("/health?check=custom_conditions").body);
 }
 
-/// Two clusters may have nodes of one name and address, and a Node may be recreated: a name alone identifies none of them.
+/// Shows that the status has the UIDs of the Node and of the process. Two clusters may have nodes with the
+/// same name and address, and a Node may be recreated: a name alone identifies none of them.
 #[test]
 fn the_node_and_the_process_are_identified() {
     let cluster = Cluster::start();
@@ -143,7 +144,8 @@ fn checks_can_be_asked_for() {
     ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);
 }
 
-/// kubeadm and Talos label every control-plane node so; in a small cluster that is all of them.
+/// Shows the hint for a control-plane node that a label takes out. kubeadm and Talos put this label on every
+/// control-plane node; in a small cluster that is all nodes.
 #[test]
 fn a_control_plane_node_that_is_out_by_its_label_is_explained() {
     const HINT: &str = "hint: kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on every \
@@ -185,7 +187,8 @@ fn a_stale_answer_is_called_a_guess() {
     );
 }
 
-/// The code is that of the answer, as balancers get it; the words are for people.
+/// Shows the last known verdict in the text. The exit code is that of the current answer, which balancers
+/// get; the text is for people.
 #[test]
 fn a_guess_does_not_hide_what_was_known_last() {
     let cluster = Cluster::start();
@@ -222,7 +225,7 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let port = agent.address().port().to_string();
-    // The agent's other settings, even wrong ones, are none of its business.
+    // The command ignores the agent's other settings, even invalid ones.
     let env = [
         ("LISTEN_PORT", port.as_str()),
         ("NODE_NAME", "Not A Name"),
@@ -234,7 +237,8 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
     told(run(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
 }
 
-/// An agent with `--metrics-addr` answers `/status.json` there alone, and checks at both addresses.
+/// Shows that the command asks at `--metrics-addr`: only there does such an agent serve `/status.json`. It
+/// serves checks at both addresses.
 #[test]
 fn the_status_has_moved_with_metrics_addr() {
     let cluster = Cluster::start();
@@ -294,7 +298,7 @@ fn an_endless_answer_is_cut_off() {
 #[test]
 fn a_server_that_hangs_is_given_up() {
     let silent = StubServer::start(hang).address();
-    // A byte now and then would keep a timeout for each read from ever ending.
+    // A byte now and then would restart a timeout for each read again and again.
     let slow = StubServer::start(|stream| {
         let mut sent = stream.write_all(b"HTTP/1.1 200 O");
         while sent.is_ok() {
@@ -303,7 +307,7 @@ fn a_server_that_hangs_is_given_up() {
         }
     })
     .address();
-    // Its queue is full: a connection is never made.
+    // The accept queue is full, so a connection is never established.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     let deaf = full.local_addr().unwrap();
     rustix::net::listen(&full, 0).unwrap();
@@ -343,7 +347,7 @@ fn wrong_arguments_are_unknown_and_not_critical() {
     told(run(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
     let all = told(run(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
     assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
-    // The agent's own contract is another one.
+    // The agent itself has another exit code for invalid settings.
     assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
 }
 

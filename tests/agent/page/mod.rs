@@ -1,4 +1,5 @@
-//! The status page of the real agent, in each state, as a browser shows it. The photographs are in target/screenshots.
+//! The status page of the real agent, in each state, as a browser shows it. The screenshots are in
+//! target/screenshots.
 
 mod browser;
 mod looks;
@@ -10,7 +11,7 @@ use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
-/// The number of flips on the page.
+/// Returns the number of flips on the page.
 fn flips(agent: &Agent) -> usize {
     agent.get("/status.json").json()["flips"].as_array().unwrap().len()
 }

@@ -1,5 +1,5 @@
-//! `nodegate wait`: what it says, and how it ends, whoever asks or does not. What takes minutes is told in the core's own
-//! tests, by the same rules under simulated time.
+//! `nodegate wait`: its output and its exit codes, with and without probers. The core's own tests cover the
+//! same rules for longer times, under simulated time.
 
 mod handover;
 mod haproxy;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Waits with these arguments, to the end.
+/// Runs `nodegate wait` with these arguments to its end.
 fn wait(address: SocketAddr, args: &[&str]) -> (i32, Vec<String>) {
     said(run(&[&["wait", "--addr", &address.to_string()], args].concat(), &[]))
 }
@@ -29,14 +29,14 @@ fn said(output: Output) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
 }
 
-/// Begins to wait.
+/// Starts `nodegate wait`.
 fn waiting(address: SocketAddr, args: &[&str]) -> Child {
     let mut command = Command::new(programs::agent());
     command.args(["wait", "--addr", &address.to_string()]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Asks as a balancer does, from an address of its own, until it is dropped.
+/// Probes as a balancer does, from an address of its own, until it is dropped.
 struct Balancer {
     stop: Arc<AtomicBool>,
 }
@@ -61,7 +61,7 @@ impl Drop for Balancer {
     }
 }
 
-/// One question from this address.
+/// Sends one probe from this address.
 fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
     let connect = || -> std::io::Result<String> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
@@ -78,7 +78,7 @@ fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
 
 const EVERY: Duration = Duration::from_millis(100);
 
-/// An agent that these many ask.
+/// Starts an agent with this number of regular probers.
 fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
     let listening = Listening::start(ProberSettings::default());
     let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
@@ -116,7 +116,7 @@ fn it_ends_when_all_have_been_told_and_when_all_are_back() {
 fn a_balancer_that_dies_half_way_is_named() {
     let (listening, mut balancers) = asked_by(2);
     balancers.remove(1);
-    // It may have sent its last question a moment later.
+    // It may have sent its last probe a moment later.
     std::thread::sleep(EVERY);
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--timeout", "4s"]);
@@ -250,7 +250,7 @@ fn a_question_that_no_drain_can_change_is_named_and_not_waited_for() {
     assert!(lines.contains(&line.to_owned()), "{lines:#?}");
 }
 
-/// Counts what the test says.
+/// Returns the number of connections that the test sets.
 struct Counter(AtomicU64);
 
 impl CountTraffic for Counter {
@@ -321,7 +321,8 @@ fn an_agent_that_never_answers_is_given_up() {
     assert!(lines[1].starts_with("not known whether told: no answer of the agent"), "{lines:#?}");
 }
 
-/// Networks of two clusters may overlap, and then an address is not enough.
+/// Shows that `--node` and `--node-uid` identify the agent. The networks of two clusters may overlap, so an
+/// address is not enough.
 #[test]
 fn only_the_agent_of_the_node_that_is_meant_is_believed() {
     let cluster = Cluster::start();
@@ -339,7 +340,7 @@ fn only_the_agent_of_the_node_that_is_meant_is_believed() {
 
     assert!(cluster.sim.delete_node(NODE));
     agent.wait_reason("NodeNotFound");
-    // The agent renders what it says of itself at most once a second.
+    // The agent renders its status at most once a second.
     until("the Node to be missed", || {
         let (code, lines) = wait(at, &["--node", NODE, "--node-uid", &uid, "--timeout=0s"]);
         (code == 3 && lines[0].contains("has not seen its Node yet")).then_some(())
