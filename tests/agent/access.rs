@@ -23,7 +23,7 @@ fn get(to: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn only_clients_of_the_networks_named_are_answered() {
+fn only_clients_in_allow_from_are_answered() {
     let net = NodeNetwork::start();
     let agent_port = ports::free();
     let agent = Agent::alone(&[
@@ -53,7 +53,7 @@ fn only_clients_of_the_networks_named_are_answered() {
 }
 
 #[test]
-fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
+fn denied_connections_are_counted_and_logged_once_a_minute() {
     let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
     let http = address(NODE_V4, agent.address().port());
@@ -73,7 +73,7 @@ fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
 }
 
 #[test]
-fn everybody_is_answered_by_default() {
+fn all_clients_are_answered_by_default() {
     let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::"]);
     let http = address(NODE_V4, agent.address().port());
@@ -82,7 +82,7 @@ fn everybody_is_answered_by_default() {
 }
 
 #[test]
-fn a_metrics_address_takes_over_what_tells_everything() {
+fn metrics_addr_alone_serves_metrics_and_status() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
     let (http, metrics) = (agent.address(), agent.metrics_address());
     assert_ne!(http, metrics);
@@ -108,7 +108,7 @@ fn a_metrics_address_takes_over_what_tells_everything() {
 }
 
 #[test]
-fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
+fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     let net = NodeNetwork::start();
     let port = ports::free();
     let at = format!("--metrics-addr={NODE_V4}:{port}");
@@ -125,7 +125,7 @@ fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
 }
 
 #[test]
-fn a_metrics_address_drains_with_the_rest() {
+fn connections_of_metrics_addr_drain_at_shutdown() {
     let mut agent = Agent::alone(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
     let metrics = agent.metrics_address();
     let mut kept = connect(metrics).unwrap();
@@ -151,7 +151,7 @@ fn a_metrics_address_drains_with_the_rest() {
 }
 
 #[test]
-fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
+fn metrics_addr_of_another_host_is_an_error_at_startup() {
     let mut command = Command::new(programs::agent());
     // TEST-NET-1 is on no interface.
     command.args([
@@ -168,7 +168,7 @@ fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
 
 /// Shows that RBAC rules may name the Node, as docs/security.md says for clusters with few, fixed nodes.
 #[test]
-fn rules_that_name_the_node_are_enough() {
+fn rbac_rules_that_name_the_node_are_enough() {
     let cluster = Cluster::start();
     let verbs = |verbs, group, resource| Rule::allow(verbs, group, &[resource]).named(NODE);
     let rules = vec![

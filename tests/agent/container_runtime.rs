@@ -28,7 +28,7 @@ fn threads(agent: &Agent) -> usize {
 }
 
 #[test]
-fn a_runtime_that_is_frozen_killed_and_back() {
+fn a_runtime_that_is_frozen_killed_and_restarted() {
     let mut containerd = Containerd::start();
     containerd.configure_cni();
     let agent = containerd.agent("");
@@ -62,7 +62,7 @@ fn a_runtime_that_is_frozen_killed_and_back() {
 }
 
 #[test]
-fn a_network_plugin_that_comes_and_goes() {
+fn container_runtime_fails_without_a_network_plugin() {
     let containerd = Containerd::start();
     let agent = containerd.agent("");
     assert_eq!(
@@ -91,13 +91,13 @@ fn an_agent_without_privileges_needs_the_sockets_group() {
 }
 
 #[test]
-fn a_containerd_without_cri_is_no_runtime() {
+fn a_containerd_without_cri_fails() {
     let containerd = Containerd::start_without_cri();
     wait_runtime(&containerd.agent(""), &format!("NotCRIv1: {}", containerd.socket().display()));
 }
 
 #[test]
-fn the_socket_is_found_below_the_hosts_root() {
+fn the_cri_socket_is_found_below_the_host_root() {
     let containerd = Containerd::start();
     containerd.configure_cni();
     let agent = containerd.agent_that_finds_it();

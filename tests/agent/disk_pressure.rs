@@ -42,7 +42,7 @@ fn leave(disks: &Disks, percent: u32) {
 }
 
 #[test]
-fn a_disk_filled_with_bytes_and_emptied() {
+fn a_disk_without_free_bytes_fails() {
     let disks = Disks::start("ext4 rw e");
     let (node, own) = (agent(&disks, "paths=/e:/none"), agent(&disks, "paths=/e,limits=/e=2%"));
     passes(&node);
@@ -59,7 +59,7 @@ fn a_disk_filled_with_bytes_and_emptied() {
 }
 
 #[test]
-fn a_disk_filled_with_files_and_emptied() {
+fn a_disk_without_free_inodes_fails() {
     let disks = Disks::start("ext4 rw e 64M '-N 128'");
     let agent = agent(&disks, "paths=/e");
     passes(&agent);
@@ -75,7 +75,7 @@ fn a_disk_filled_with_files_and_emptied() {
 }
 
 #[test]
-fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
+fn the_image_directory_has_a_higher_limit_and_each_disk_is_reported_once() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/e/kubelet\" \"$ROOT/e/containerd\" \"$ROOT/var/lib\"
@@ -96,7 +96,7 @@ fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
 }
 
 #[test]
-fn an_image_of_an_operating_system_is_full_by_design() {
+fn a_full_squashfs_root_passes_disk_pressure() {
     let disks = Disks::start(
         "mkdir -p \"$ROOT/.tree/var\" \"$ROOT/os\"
          head -c 1M /dev/urandom >\"$ROOT/.tree/file\"
@@ -118,7 +118,7 @@ fn an_image_of_an_operating_system_is_full_by_design() {
 }
 
 #[test]
-fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
+fn a_filesystem_without_inode_counts_is_judged_by_bytes_alone() {
     let disks = Disks::start(
         "mkdir \"$ROOT/t\"
          mount -t tmpfs -o size=1m,nr_inodes=0 nodegate-test \"$ROOT/t\"
@@ -131,7 +131,7 @@ fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
 }
 
 #[test]
-fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
+fn a_full_disk_fails_though_the_host_root_is_mounted_read_only() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir \"$ROOT/host\"
@@ -146,7 +146,7 @@ fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
 }
 
 #[test]
-fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
+fn a_full_disk_that_is_mounted_read_only_passes() {
     let disks = Disks::start("ext4 rw e");
     let agent = agent(&disks, "paths=/e");
     leave(&disks, 1);
@@ -156,7 +156,7 @@ fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
 }
 
 #[test]
-fn nothing_to_look_at_is_no_pass() {
+fn disk_pressure_fails_without_a_disk() {
     let disks = Disks::start(":");
     let agent = agent(&disks, "paths=/none:/nor/this");
     agent.wait_fails_with(
@@ -166,7 +166,7 @@ fn nothing_to_look_at_is_no_pass() {
 }
 
 #[test]
-fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
+fn an_overlay_root_is_not_measured_but_disks_mounted_below_it_are() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/e/lower/var/lib/kubelet\" \"$ROOT/e/upper\" \"$ROOT/e/work\" \"$ROOT/os\"
@@ -213,7 +213,7 @@ fn agent_that_waits(disks: &Disks, settings: &str) -> Agent {
 }
 
 #[test]
-fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
+fn a_hung_mount_blocks_one_thread_and_no_other_check() {
     let mut disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/from/a\" \"$ROOT/from/b\" \"$ROOT/hangs\"

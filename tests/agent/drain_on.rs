@@ -69,7 +69,7 @@ fn a_condition_drains_by_its_status_and_not_ready_beats_it() {
 /// Shows that the status has the keys of all labels and taints, but the values of drain signals alone. A
 /// client that may read the status need not read the other values.
 #[test]
-fn of_labels_and_taints_the_status_tells_the_keys_and_what_a_signal_depends_on() {
+fn the_status_shows_values_of_labels_and_taints_only_for_drain_signals() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[SIGNALS]);
     cluster.sim.label(NODE, "team", Some("secret-project"));

@@ -65,7 +65,7 @@ fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_fro
 }
 
 #[test]
-fn without_an_api_server_it_waits_for_as_long_as_a_cache_may_be_old() {
+fn without_an_api_server_the_port_opens_after_stale_after() {
     let story = Story::begin();
     story.kill_api();
     let begun = Instant::now();
@@ -78,7 +78,7 @@ fn without_an_api_server_it_waits_for_as_long_as_a_cache_may_be_old() {
 /// Shows that a successor keeps its port closed while a fresh predecessor answers. New connections to the API
 /// server stay without an answer; only the older one of the predecessor works.
 #[test]
-fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
+fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     let story = Story::begin();
     let first = story.agent(&[]);
     assert!(is_drained(&first.health()));
@@ -104,7 +104,7 @@ fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
 /// Shows that a successor opens its port when the fresh predecessor ends: a closed port is worse than a stale
 /// answer, and the successor still has the predecessor's facts.
 #[test]
-fn a_fresh_predecessor_that_goes_leaves_its_port_and_what_it_knew() {
+fn a_successor_takes_over_port_and_facts_when_its_fresh_predecessor_ends() {
     let story = Story::begin();
     let first = story.agent(&[]);
     assert!(is_drained(&first.health()));
@@ -121,7 +121,7 @@ fn a_fresh_predecessor_that_goes_leaves_its_port_and_what_it_knew() {
 }
 
 #[test]
-fn after_a_crash_in_an_outage_the_port_is_back_after_the_grace() {
+fn after_a_crash_during_an_outage_the_port_opens_after_the_startup_grace() {
     let story = Story::begin();
     let (state_dir, grace) = (story.state_dir(), Duration::from_secs(1));
     let args = [KEEP, &state_dir, "--stale-after=20s"];

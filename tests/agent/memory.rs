@@ -104,7 +104,7 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
 }
 
 #[test]
-fn a_successor_that_fails_open_says_what_was_known() {
+fn a_successor_that_fails_open_reports_the_last_known_verdict() {
     let story = Story::begin();
     let first = story.agent(&[]);
     story.outage(&first);
@@ -164,7 +164,7 @@ fn a_successor_holds_the_endpoints_of_a_service_and_a_drain_by_a_value() {
 }
 
 #[test]
-fn an_agent_that_was_killed_remembers() {
+fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     let story = Story::begin();
     let mut first = story.remembering(&[KEEP]);
     story.outage(&first);
@@ -181,7 +181,7 @@ fn an_agent_that_was_killed_remembers() {
 }
 
 #[test]
-fn who_hears_the_api_server_needs_no_memory() {
+fn an_agent_that_reaches_the_api_server_ignores_saved_facts() {
     let story = Story::begin();
     let mut first = story.remembering(&[KEEP]);
     first.wait_ready();
@@ -197,7 +197,7 @@ fn who_hears_the_api_server_needs_no_memory() {
 
 /// Shows that a hung predecessor does not stop its successor from starting, nor from reading the state file.
 #[test]
-fn a_predecessor_that_hangs_is_given_up() {
+fn a_hung_predecessor_does_not_block_its_successor() {
     let story = Story::begin();
     let first = story.remembering(&[KEEP]);
     story.outage(&first);
@@ -211,7 +211,7 @@ fn a_predecessor_that_hangs_is_given_up() {
 }
 
 #[test]
-fn a_predecessor_is_asked_where_its_status_is() {
+fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
     let story = Story::begin();
     let metrics = format!("--metrics-addr=127.0.0.1:{}", ports::free());
     let first = story.agent(&[KEEP, &metrics]);
@@ -233,7 +233,7 @@ fn a_predecessor_is_asked_where_its_status_is() {
 
 /// Shows that an agent keeps its port closed until the startup grace, which is for the API server, is over.
 #[test]
-fn nothing_is_told_from_memory_before_the_grace_is_over() {
+fn last_known_facts_are_not_served_before_the_startup_grace_is_over() {
     let story = Story::begin();
     let mut first = story.remembering(&[]);
     story.outage(&first);
@@ -248,7 +248,7 @@ fn nothing_is_told_from_memory_before_the_grace_is_over() {
 }
 
 #[test]
-fn what_can_not_be_read_is_a_warning_and_no_more() {
+fn an_invalid_state_file_is_only_a_warning() {
     let story = Story::begin();
     let mut first = story.remembering(&[]);
     story.outage(&first);
@@ -291,7 +291,7 @@ fn what_can_not_be_read_is_a_warning_and_no_more() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
+fn an_unwritable_state_directory_is_only_a_warning() {
     let story = Story::begin();
     let missing = story.dir.path().join("missing");
     let occupied = story.dir.path().join("occupied");
@@ -312,7 +312,7 @@ fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
 
 /// Shows that the agent replaces the state file as a whole, and that other users can't read it.
 #[test]
-fn the_file_is_small_and_whole() {
+fn the_state_file_is_small_private_and_replaced_as_a_whole() {
     use std::os::unix::fs::PermissionsExt;
     let story = Story::begin();
     let agent = story.remembering(&[]);

@@ -28,7 +28,7 @@ fn with_resolver() -> NodeNetwork {
 }
 
 #[test]
-fn a_resolver_that_is_frozen_killed_and_back() {
+fn a_resolver_that_is_frozen_killed_and_restarted() {
     let mut net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -45,7 +45,7 @@ fn a_resolver_that_is_frozen_killed_and_back() {
 }
 
 #[test]
-fn what_counts_as_an_answer() {
+fn dns_answers_that_pass_and_that_fail_the_network_check() {
     let net = with_resolver();
     passes(&net.agent("name=nowhere.test"));
     fails(&net.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
@@ -74,7 +74,7 @@ fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
 }
 
 #[test]
-fn a_router_whose_link_goes_down_and_up() {
+fn the_network_check_fails_while_the_link_is_down() {
     let net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -85,7 +85,7 @@ fn a_router_whose_link_goes_down_and_up() {
 }
 
 #[test]
-fn a_router_is_known_by_its_link_layer_address() {
+fn a_router_must_answer_arp_and_neighbour_discovery() {
     let net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -105,7 +105,7 @@ fn a_router_is_known_by_its_link_layer_address() {
 /// Shows that a gateway passes that answers ARP but drops IP. All nodes have the same gateway: a change of
 /// its policy must not take out every node at once.
 #[test]
-fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
+fn a_router_that_answers_arp_but_drops_ip_passes() {
     let _links = crate::rtnl::LINKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let net = with_resolver();
     let agent = net.agent(NAME);
@@ -119,7 +119,7 @@ fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
 }
 
 #[test]
-fn a_default_route_that_is_lost() {
+fn a_lost_default_route_fails() {
     let net = with_resolver();
     let agent = net.agent(&format!("{NAME},nameservers=off"));
     passes(&agent);
@@ -134,7 +134,7 @@ fn a_default_route_that_is_lost() {
 }
 
 #[test]
-fn nodes_with_other_routes_than_most() {
+fn the_best_default_route_counts_also_without_a_gateway() {
     let net = NodeNetwork::without_routes();
     let alone = "nameservers=off,families=both";
     passes(&net.agent(alone));
@@ -175,7 +175,7 @@ fn set_addresses(cluster: &Cluster, internal: &[&str]) {
 const LEFTOVER: &str = "ip -6 route replace default via fe80::66 dev eth0";
 
 #[test]
-fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out() {
+fn a_leftover_route_of_a_family_without_a_node_address_does_not_fail() {
     let net = with_resolver();
     net.node(LEFTOVER);
     let cluster = cluster(&["10.77.0.2"]);
@@ -197,7 +197,7 @@ fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out
 }
 
 #[test]
-fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_not_against_it() {
+fn a_nameserver_of_a_family_without_a_node_address_can_pass_but_not_fail() {
     let mut net = with_resolver();
     let cluster = cluster(&["10.77.0.2"]);
     let strict = net.agent_of(&cluster, &format!("{NAME_ALONE},nameservers=all"));
@@ -229,7 +229,7 @@ fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_no
 
 /// Shows that a node passes if one family works, as long as no Node address says which families count.
 #[test]
-fn before_the_nodes_addresses_are_known_one_family_that_works_is_enough() {
+fn one_working_family_is_enough_before_the_node_addresses_are_known() {
     let net = with_resolver();
     net.node(LEFTOVER);
     let agent = net.agent(NAME_ALONE);

@@ -111,7 +111,7 @@ fn held_for(time: Duration) {
 }
 
 #[test]
-fn a_driver_in_trouble_stops_the_check_of_the_network_and_nothing_else() {
+fn a_held_rtnl_lock_stops_only_the_network_check() {
     held_for(Duration::from_secs(5));
 }
 

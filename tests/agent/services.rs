@@ -74,7 +74,7 @@ impl Story {
 }
 
 #[test]
-fn endpoints_are_counted_as_kube_proxy_counts_them() {
+fn service_endpoints_are_counted_as_kube_proxy_counts_them() {
     let story = Story::begin(ARGS);
     story.counts(0);
     assert_eq!(story.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
@@ -112,7 +112,7 @@ fn endpoints_are_counted_as_kube_proxy_counts_them() {
 }
 
 #[test]
-fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
+fn a_cordon_drains_a_service_for_probers_that_ask_with_drain() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
@@ -133,7 +133,7 @@ fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
 }
 
 #[test]
-fn an_outage_holds_what_was_known_of_the_endpoints() {
+fn an_outage_keeps_the_last_known_endpoints_of_a_service() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -157,7 +157,7 @@ fn an_outage_holds_what_was_known_of_the_endpoints() {
 }
 
 #[test]
-fn an_outage_fails_closed_if_that_was_asked_for() {
+fn an_outage_with_on_stale_not_ready_fails_a_service_closed() {
     let story = Story::begin(&[ARGS, &["--on-stale=not-ready"]].concat());
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
@@ -169,7 +169,7 @@ fn an_outage_fails_closed_if_that_was_asked_for() {
 }
 
 #[test]
-fn a_lost_slice_watch_leaves_the_node_alone() {
+fn a_lost_slice_watch_does_not_make_the_node_stale() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -192,7 +192,7 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
 }
 
 #[test]
-fn packets_that_vanish_hide_no_change_of_a_service() {
+fn a_half_open_connection_hides_no_change_of_a_service() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -203,7 +203,7 @@ fn packets_that_vanish_hide_no_change_of_a_service() {
 }
 
 #[test]
-fn without_the_right_to_watch_slices_nothing_was_ever_known_so_the_check_passes_and_the_log_says_why() {
+fn without_rbac_for_slices_the_service_check_passes_and_the_log_says_why() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(ARGS);
     until("the warning", || (agent.logged("manifests/components/services") == 1).then_some(()));

@@ -78,7 +78,7 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
 }
 
 #[test]
-fn a_lone_node_leaves_with_its_pods_and_stays_when_all_are_silent() {
+fn a_lone_unknown_node_leaves_and_stays_when_all_nodes_are_unknown() {
     let story = Story::begin();
     let agent = story.agent(&["--unknown-after=3s", "--on-demand=none"]);
     story.heard(NODE, false);
@@ -96,7 +96,7 @@ fn a_lone_node_leaves_with_its_pods_and_stays_when_all_are_silent() {
 }
 
 #[test]
-fn when_the_kubelet_is_not_asked() {
+fn the_kubelet_is_not_asked_after_ready_false_or_with_on_unknown_not_ready() {
     let story = Story::begin();
     let closed = story.agent(&["--on-unknown=not-ready"]);
     let local = story.agent(&[]);

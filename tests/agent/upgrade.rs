@@ -51,7 +51,7 @@ fn no_probe_fails_while_agents_are_replaced() {
 }
 
 #[test]
-fn no_probe_of_either_family_fails() {
+fn no_probe_of_either_family_fails_while_agents_are_replaced() {
     let mut rollout = Rollout::start(DUAL_STACK, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health), (rollout.http(V6), health)]);
     for _ in 0..3 {
@@ -76,7 +76,7 @@ fn no_probe_fails_while_rollouts_are_undone() {
 /// Shows that a replacement loses no handshake. With 5 ms to the node and 5 ms back, two handshakes are in
 /// flight at any time.
 #[test]
-fn no_handshake_in_flight_is_lost() {
+fn no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);
     cable.on_node(|| {
         let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
@@ -101,7 +101,7 @@ fn an_agent_without_a_successor_answers_until_it_closes() {
 
 #[test]
 #[ignore = "needs another version of the program: NODEGATE_PREDECESSOR"]
-fn another_version() {
+fn replacements_by_another_version() {
     let other =
         PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
     let this = programs::agent();

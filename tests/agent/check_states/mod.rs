@@ -76,13 +76,13 @@ fn holds(told: Option<&Told>, pace: Pace) -> bool {
 }
 
 #[test]
-fn every_state_in_a_hurry() {
+fn every_state_of_every_check_at_the_hurried_pace() {
     let (seconds, all_held) = play_all(Pace::Hurried);
     assert!(all_held, "{}", table::render(STORIES, &seconds));
 }
 
 #[test]
-fn the_documented_table_is_this_one() {
+fn the_table_in_checks_md_matches_the_states() {
     table::assert_documented(STORIES);
 }
 

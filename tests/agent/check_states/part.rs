@@ -196,7 +196,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn an_ellipsis_stands_for_anything() {
+fn an_ellipsis_in_a_reason_matches_any_text() {
     assert!(matches("", ""));
     assert!(matches("HTTP 503", "HTTP 503"));
     assert!(!matches("HTTP 503", "HTTP 5033"));

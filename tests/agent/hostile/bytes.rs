@@ -155,7 +155,7 @@ fn mismatch(scene: &Scene, what: &str, bytes: &[u8], gets: Gets) -> Option<Strin
 }
 
 #[test]
-fn what_is_not_http_ends_its_own_connection() {
+fn bytes_that_are_not_http_end_only_their_own_connection() {
     let mut scene = Scene::begin("bytes", &[]);
     let clients = hostile_bytes().into_iter();
     let wrong: Vec<_> =
@@ -166,7 +166,7 @@ fn what_is_not_http_ends_its_own_connection() {
 }
 
 #[test]
-fn bodies_are_not_read_and_hide_no_request() {
+fn request_bodies_are_not_read_and_smuggle_no_request() {
     let mut scene = Scene::begin("bodies", &[]);
     let clients = smuggled().into_iter();
     let wrong: Vec<_> =
@@ -186,7 +186,7 @@ fn bodies_are_not_read_and_hide_no_request() {
 }
 
 #[test]
-fn urgent_data_harms_nobody_else() {
+fn tcp_urgent_data_affects_no_other_connection() {
     let mut scene = Scene::begin("urgent data", &[]);
     let urgent = |_| {
         let mut stream = connect(scene.address());

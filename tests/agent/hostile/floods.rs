@@ -26,7 +26,7 @@ fn speak_once(stream: &mut TcpStream) {
 }
 
 #[test]
-fn ten_thousand_that_say_nothing() {
+fn ten_thousand_idle_connections_do_not_disturb_the_balancer() {
     let mut scene = Scene::begin("10,000 idle", &[]);
     let idle = scene.flood(MANY, || connect(scene.address()));
     let first = scene.look();
@@ -48,7 +48,7 @@ fn ten_thousand_that_say_nothing() {
 }
 
 #[test]
-fn thousands_that_spoke_once_and_stay() {
+fn thousands_of_kept_connections_do_not_evict_the_balancer() {
     let mut scene = Scene::begin("3,000 kept alive", &[]);
     let spoken = scene.flood(3000, || {
         let mut stream = connect(scene.address());
@@ -63,7 +63,7 @@ fn thousands_that_spoke_once_and_stay() {
 }
 
 #[test]
-fn a_kept_connection_outlives_a_flood_between_two_probes() {
+fn a_kept_balancer_connection_outlives_a_flood_between_two_probes() {
     let scene = Scene::begin("kept and slow", &[]);
     // A balancer that probes every few seconds; between two probes the flood replaces the connection table
     // twice.
@@ -83,7 +83,7 @@ fn a_kept_connection_outlives_a_flood_between_two_probes() {
 }
 
 #[test]
-fn resets_right_after_the_connection() {
+fn thousands_of_resets_do_not_disturb_the_balancer() {
     let mut scene = Scene::begin("6,000 resets", &[]);
     for n in 0..6000 {
         let mut stream = connect(scene.address());
@@ -99,7 +99,7 @@ fn resets_right_after_the_connection() {
 }
 
 #[test]
-fn thousands_that_are_half_closed() {
+fn thousands_of_half_closed_connections_are_answered_and_closed() {
     let mut scene = Scene::begin("2,000 half-closed", &[]);
     let mut half: Vec<TcpStream> = (0..2000)
         .map(|n| {
@@ -124,7 +124,7 @@ fn thousands_that_are_half_closed() {
 }
 
 #[test]
-fn a_flood_at_the_agent_check_is_no_concern_of_http() {
+fn a_flood_of_the_agent_check_does_not_disturb_http() {
     let port = ports::free();
     let mut scene = Scene::begin("agent-check", &[&format!("--agent-check-port={port}")]);
     let agent_check = (scene.address().ip(), port).into();

@@ -19,7 +19,7 @@ fn get(scene: &Scene, target: &str) -> ProbeReply {
 }
 
 #[test]
-fn names_stay_where_they_belong() {
+fn hostile_names_are_escaped_in_every_answer() {
     let mut scene = Scene::begin("names", &[]);
     // The name in the request, and the decoded name in the answer.
     let names = [
@@ -93,7 +93,7 @@ fn names_stay_where_they_belong() {
 }
 
 #[test]
-fn queries_have_limits() {
+fn the_length_and_the_names_of_a_query_are_limited() {
     let scene = Scene::begin("long queries", &[]);
     let names = |count: usize| {
         (0..count).fold(String::new(), |mut list, n| {
@@ -117,7 +117,7 @@ fn queries_have_limits() {
 }
 
 #[test]
-fn queries_that_never_repeat_are_not_kept() {
+fn queries_that_never_repeat_are_not_cached() {
     let mut scene = Scene::begin("4,000 queries", &[]);
     let mut stream = connect(scene.address());
     let mut ask = |target: &str| {
@@ -148,7 +148,7 @@ fn queries_that_never_repeat_are_not_kept() {
 }
 
 #[test]
-fn those_who_wait_for_a_check_that_hangs_take_nobody_s_place() {
+fn clients_waiting_for_a_hung_check_do_not_disturb_the_balancer() {
     let stub = Stub::start(Act::Hang);
     let hangs = format!("--http-check=hangs={}", stub.url("/"));
     let mut scene = Scene::begin("1,500 that wait", &[&hangs, "--check-settings=http:hangs:timeout=5s"]);

@@ -14,7 +14,7 @@ use std::time::Instant;
 const SOME: usize = 900;
 
 #[test]
-fn heads_that_come_byte_by_byte() {
+fn request_heads_sent_byte_by_byte_are_cut_off() {
     let mut scene = Scene::begin("900 slow heads", &[]);
     let mut slow = connect_many(scene.address(), SOME);
     let start = Instant::now();
@@ -62,7 +62,7 @@ fn kernel_memory(port: u16) -> (usize, usize) {
 }
 
 #[test]
-fn answers_that_nobody_reads() {
+fn unread_answers_take_little_kernel_memory() {
     let mut scene = Scene::begin("60 that never read", &[]);
     // Longer than a moment: by default, Linux would grow the buffers for unread data.
     for _ in 0..4 {
@@ -85,7 +85,7 @@ fn answers_that_nobody_reads() {
 }
 
 #[test]
-fn a_hundred_thousand_requests_in_one_go() {
+fn a_hundred_thousand_pipelined_requests_are_answered() {
     const REQUESTS: usize = 100_000;
     let mut scene = Scene::begin("100,000 pipelined", &[]);
     let reader = connect(scene.address());
@@ -110,7 +110,7 @@ fn a_hundred_thousand_requests_in_one_go() {
 }
 
 #[test]
-fn connections_without_a_word_are_closed() {
+fn silent_connections_are_closed() {
     let scene = Scene::begin("silent", &[]);
     let mut silent = connect_many(scene.address(), 20);
     until("the header timeout", || silent.iter_mut().all(is_closed).then_some(()));

@@ -49,7 +49,7 @@ fn probers(agent: &Agent) -> (usize, usize) {
 }
 
 #[test]
-fn it_shows_who_asks_and_what_they_send_stays_text() {
+fn the_page_lists_the_probers_and_escapes_their_requests() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let port = ports::free();

@@ -62,7 +62,7 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
 
 /// Shows that an agent takes no probers over from a server that is no agent of this node.
 #[test]
-fn what_is_no_predecessor_hands_nothing_on() {
+fn probers_are_taken_over_only_from_an_agent_of_this_node() {
     let cluster = Cluster::start();
     for (answer, why) in [
         (json!({"node": "n2", "probers": [], "drain": {"listening_ms": 1_000_000}}), "it is about the node"),

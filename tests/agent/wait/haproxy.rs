@@ -48,7 +48,7 @@ fn states(haproxy: &Haproxy) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_told_is_true_of_each_backend() {
+fn wait_ends_only_after_every_haproxy_backend_drains() {
     let listening = Listening::start(ProberSettings::default());
     let directory = tempfile::tempdir().unwrap();
     let haproxy = start(directory.path(), listening.address, listening.agent_address.port());
