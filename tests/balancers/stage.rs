@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// After this number of requests in a row to other nodes, a node counts as out of the pool. By chance, one
 /// node of three would be missed so often once in a billion times.
 const ELSEWHERE: usize = 50;
-/// If no node serves, a node without a request for this time counts as out of the pool.
+/// The time without a request after which a node counts as out of the pool, if no node serves.
 const QUIET: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(50);
 
