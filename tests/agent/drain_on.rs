@@ -17,7 +17,7 @@ fn a_label_drains_by_its_value() {
     let label = |value: Option<&str>| assert!(cluster.sim.label(NODE, "maintenance", value));
     label(Some("planned"));
     drains(&agent, "Label:maintenance");
-    // Some tools set a label and can't remove it.
+    // A tool that sets a label and can't remove it.
     label(Some("done"));
     agent.wait_ready();
     label(Some("planned"));

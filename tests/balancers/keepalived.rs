@@ -66,8 +66,8 @@ fn keepalived_accepts_the_documented_configurations() {
     for name in documented("keepalived") {
         let checked = system("keepalived").args(["-t", "-f", &format!("{DOCS}/{name}")]).output();
         let checked = checked.expect("keepalived is needed: hack/install-tools installs it");
-        // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid; else it prints the reason and
-        // exits with a code.
+        // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid; else it prints the reason
+        // and exits with a code.
         let told = String::from_utf8_lossy(&checked.stderr);
         assert!(told.is_empty() && matches!(checked.status.code(), None | Some(0)), "{name}: {told}");
     }

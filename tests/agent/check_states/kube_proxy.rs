@@ -1,4 +1,4 @@
-//! `kube_proxy` beside a real kube-proxy, and beside recorded answers of newer releases.
+//! `kube_proxy` beside a real kube-proxy, and beside a stub with the answers of newer releases.
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use crate::local_checks::{ELIGIBLE, NOT_STARTED, agent_on_node_up_for};

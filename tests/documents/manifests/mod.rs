@@ -248,7 +248,7 @@ fn an_overlay_can_replace_the_image() {
     assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
 }
 
-/// Shows that the FlowSchema covers the agent's own rights, and the agent alone.
+/// Shows that the `FlowSchema` covers the agent's own rights, and the agent alone.
 #[test]
 fn the_flow_schema_covers_exactly_the_agents_requests() {
     let manifests = overlay("components: [manifests/components/flow-schema, manifests/components/services]");

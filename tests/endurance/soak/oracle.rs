@@ -9,8 +9,8 @@
 //! - Outage: the agent knows at least what it knew when the outage began, and never less than it has shown
 //!   since. A write longer ago than the outage's `unseen` must show, or else the answer must be stale.
 //! - The stale answer is allowed when the oldest proof that an agent holds without an outage is older than
-//!   stale-after. If no proof is possible any more, it is required from the outage's start + stale-after + 1 s
-//!   on.
+//!   stale-after. If no proof is possible any more, it is required from the outage's start + stale-after +
+//!   1 s on.
 //! - Healed: for these rules the outage continues until the agent has shown a write after the repair.
 
 use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer, Truth, stale_answer};
