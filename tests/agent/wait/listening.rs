@@ -1,4 +1,5 @@
-//! An agent's server in this process, which has listened for a while: nobody waits for minutes here.
+//! An agent's server in this process that has already listened for a while, so that tests need not wait for
+//! minutes.
 
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-/// Long enough to know who asks.
+/// Long enough to know the probers.
 const LISTENED: Duration = Duration::from_mins(5);
 
 pub(super) struct Listening {
@@ -25,13 +26,13 @@ pub(super) struct Listening {
     timeline: Timeline,
     pub(super) address: SocketAddr,
     pub(super) agent_address: SocketAddr,
-    /// Whether the API server is heard.
+    /// True while the API server answers.
     proof: Arc<AtomicBool>,
     _stop: watch::Sender<()>,
 }
 
 impl Listening {
-    /// On a ready node, since minutes.
+    /// Starts a server on a ready node that has listened for minutes.
     pub(super) fn start(settings: ProberSettings) -> Self {
         Self::since(LISTENED, settings)
     }
@@ -56,7 +57,7 @@ impl Listening {
             revision: None,
         });
         app.set_probers(settings);
-        // Each question is answered as of now: what these stories compare are times below a second.
+        // Renders for each request, because these tests compare times below a second.
         app.render_every(Duration::ZERO);
         let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0).unwrap());
         let [address, agent_address] = [&http, &agent]
@@ -95,7 +96,7 @@ impl Listening {
         self.board.set_node(node(unschedulable), now, nodegate_clock::wall());
     }
 
-    /// The API server falls silent.
+    /// Makes the API server stop answering.
     pub(super) fn lose_the_api_server(&self) {
         self.proof.store(false, Ordering::Relaxed);
     }
@@ -104,7 +105,7 @@ impl Listening {
         serde_json::from_str(&http::get(self.address, "/status.json").unwrap().body).unwrap()
     }
 
-    /// How many probers go on asking.
+    /// Returns the number of regular probers.
     pub(super) fn regular(&self) -> usize {
         let status = self.status();
         let probers = status["probers"].as_array().unwrap();
