@@ -3,13 +3,13 @@
 use crate::agent::{NODE, SimulatedAgent};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
-use crate::law::Laws;
+use crate::law::{Aftermath, Laws};
 use crate::link::Carries;
 use crate::oracle::{Believed, Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
 use crate::report::SimulationReport;
 use crate::second::Second;
-use crate::service::ServiceOracle;
+use crate::service::{ServiceAnswer, ServiceOracle};
 use crate::silence::{KUBELET_ASKED_EVERY, Silence};
 use crate::site::Site;
 use crate::trace::{Trace, note};
@@ -84,6 +84,8 @@ pub(crate) struct RunningWorld {
     pub(crate) services: ServiceOracle,
     /// What holds now.
     pub(crate) law: Laws,
+    /// The law that the last episode leaves behind.
+    pub(crate) aftermath: Aftermath,
     /// When a fault last began or ended.
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
@@ -99,6 +101,7 @@ pub(crate) struct RunningWorld {
     pub(crate) turns: Schedule,
     written: u64,
     last_answer: String,
+    last_service: Option<ServiceAnswer>,
     /// The agent listens at its first list, or from then on.
     listens_from: Instant,
     pub(crate) listens: bool,
@@ -119,6 +122,7 @@ impl RunningWorld {
             oracle: Oracle::new(shape.on_stale, &truth),
             services: ServiceOracle::new(shape.on_stale),
             law: Laws::BEGINNING,
+            aftermath: Aftermath::NONE,
             last_edge: now,
             balancer: Balancer::new(),
             second: random.bool().then(|| Second::draw(&mut random)),
@@ -136,6 +140,7 @@ impl RunningWorld {
             event_every: Duration::from_secs(5),
             written: 0,
             last_answer: String::new(),
+            last_service: None,
             listens_from: now + STARTUP_GRACE,
             listens: false,
             starved: (false, now),
@@ -255,9 +260,15 @@ impl RunningWorld {
             }
         }
         if self.shape.service {
-            let (unseen, stale_allowed) = (self.law.service_unseen, self.law.service_stale_allowed);
+            let unseen = self.law.service_unseen.max(self.aftermath.service_unseen());
+            let stale_allowed = self.law.service_stale_allowed;
             let law = Law { unseen, stale_allowed, believed: Believed::EITHER };
-            self.services.judge(self.agent.ask_for_service(), law)?;
+            let answer = self.agent.ask_for_service();
+            if self.last_service != Some(answer) {
+                self.last_service = Some(answer);
+                note!(self.trace, "Service: {answer:?}, in truth {}", self.site.endpoints);
+            }
+            self.services.judge(answer, law)?;
         }
         // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
         if out || self.report.answers.is_multiple_of(8) {
@@ -289,10 +300,11 @@ impl RunningWorld {
         let late =
             |patience: Duration| attempts.is_some_and(|attempts| since > patience.saturating_mul(attempts));
         let stale_allowed = self.law.stale_allowed.is_some_and(|patience| !late(patience));
+        let unseen = self.law.unseen.max(self.aftermath.unseen());
         // A fault may hide from the agent what the Node was before.
-        let fair = self.law.unseen <= Laws::FAIR.unseen;
+        let fair = unseen <= Laws::FAIR.unseen;
         let believed = if fair { self.silence.believed() } else { Believed::EITHER };
-        Law { unseen: self.law.unseen, stale_allowed, believed }
+        Law { unseen, stale_allowed, believed }
     }
 
     /// The agent's timers get as few turns as its watches do.
@@ -364,7 +376,7 @@ impl RunningWorld {
         self.pass(Duration::from_hours(1)).await?;
         let after = self.site.network.asked();
         let (requests, most) = (after.requests - before.requests, after.most_open);
-        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back;
+        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back && self.site.renews();
         let bar = if lease_speaks { 60 } else { 300 };
         self.report.idle(lease_speaks, requests);
         if requests >= bar {
