@@ -1,122 +1,90 @@
-//! What was known before this agent started. Who starts while the API server is silent knows nothing by itself; the agent
-//! before it did, and so did this one before a crash.
+//! What was known before this agent started. An agent that starts while the API server is silent knows nothing
+//! by itself; the agent before it did, and so did this one before a crash.
 
 mod answering;
 mod first_answer;
+mod host_past;
 mod predecessor;
-mod probers;
 mod recorder;
 mod state_file;
 
-pub(crate) use first_answer::{Opens, Patience};
-pub(crate) use probers::ProberSource;
+pub(crate) use first_answer::{Opens, Patience, wait};
+pub(crate) use host_past::HostPast;
 pub(crate) use recorder::record;
 pub(crate) use state_file::StateFile;
 
-use crate::ports::PortSettings;
-use crate::target::AgentAddress;
 use nodegate_readiness::memory::Unusable;
+use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Age, Board, LastFacts, Memory, Node, Timeline};
-use predecessor::NotTold;
-use state_file::NotRead;
-use std::thread;
-use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use nodegate_server::App;
+use std::fmt;
+use std::future::Future;
 
-/// Longer than an agent that is there and a disk that works need: load balancers wait for this one, too. Enough to ask at both
-/// ports of a predecessor, one after the other, and to hear why neither told anything.
-const WITHIN: Duration = Duration::from_secs(3);
-
-/// Where it may be found.
-pub(crate) struct Sources {
-    predecessors: Vec<AgentAddress>,
-    state_file: Option<StateFile>,
-    /// What a predecessor said while it was fresh.
-    seen: Option<Memory>,
-}
-
-/// Why there is nothing to take over.
-#[derive(Debug, thiserror::Error)]
-enum Nothing {
-    #[error(transparent)]
-    NotTold(#[from] NotTold),
-    #[error(transparent)]
-    NotRead(#[from] NotRead),
-    #[error(transparent)]
-    Unusable(#[from] Unusable),
-    #[error("not within {} s", WITHIN.as_secs())]
-    Late,
-}
-
-impl Sources {
-    /// Returns the agent that listens where this one is going to, and its own file.
-    pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
-        Self { predecessors: predecessor::targets(ports), state_file, seen: None }
-    }
+/// The agents that ran on this node before this one, and what they left. Each answer comes within seconds.
+pub trait Past {
+    /// The reason why something is not known.
+    type Error: fmt::Display;
 
     /// Returns true if an agent of this boot answered here within the last minute.
-    async fn answered_recently(&self) -> bool {
-        let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
-            return false;
-        };
-        on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
-    }
+    fn answered_recently(&self) -> impl Future<Output = bool>;
 
-    /// What the agent that listens where this one is going to says of this node now; `None` if there is none.
-    async fn ask_predecessor(&self, node: &str) -> Option<Memory> {
-        let predecessors = self.predecessors.clone();
-        let asked = on_a_thread(move || Ok(predecessor::ask(&predecessors)?)).await;
-        let told = asked.ok().flatten().filter(|memory| memory.is_about(node));
-        told.map(|memory| memory.written_at(nodegate_clock::wall()))
-    }
+    /// Returns what the agent that listens where this one is going to says of its node; `None` if there is none.
+    fn predecessor(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
 
-    /// Takes over what was last known, if the API server has told nothing. Not before that is due: who listens already may
-    /// still be told something, and a listener of our own would hide it.
-    pub(crate) async fn take_over(self, board: &Board, timeline: Timeline) {
-        let Some(node) = board.node_name().map(str::to_owned) else { return };
-        if board.published().state.node != Node::Unknown {
-            return;
-        }
-        let Self { predecessors, state_file, seen } = self;
-        let ask = move || predecessor::ask(&predecessors).map_err(Nothing::from);
-        let read = move || state_file.map_or(Ok(None), |file| file.read()).map_err(Nothing::from);
-        let (told, read) = tokio::join!(on_a_thread(ask), on_a_thread(read));
-        // It may have gone since.
-        let told = told.map(|told| told.or(seen));
-        let found = [("predecessor", told), ("state-dir", read)];
-        let usable = found.into_iter().filter_map(|(from, memory)| {
-            Some((from, usable(&node, memory).unwrap_or_else(|nothing| warn(from, &nothing))?))
-        });
-        if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
-            let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-            let age = Age(last.age.as_millis());
-            if board.take_over(last, now, wall) {
-                let last_known = board.last_known(now).map(tracing::field::display);
-                tracing::info!(from, %age, last_known, "taking over the last known facts of the node");
-            }
+    /// Returns the probers of that agent, if it is about this node; `None` if there is none.
+    fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, Self::Error>>;
+
+    /// Returns what an agent recorded in `--state-dir`; `None` if none did.
+    fn recorded(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
+}
+
+/// Takes over what was last known, if the API server has told nothing. Not before that is due: a predecessor that
+/// listens already may still be told something, and a listener of our own would hide it. `seen` is what a
+/// predecessor said that may have gone since.
+pub(crate) async fn take_over(past: &impl Past, seen: Option<Memory>, board: &Board, timeline: Timeline) {
+    let Some(node) = board.node_name() else { return };
+    if board.published().state.node != Node::Unknown {
+        return;
+    }
+    let (told, read) = tokio::join!(past.predecessor(), past.recorded());
+    let told = told.map(|told| told.or(seen));
+    let found = [("predecessor", told), ("state-dir", read)];
+    let usable = found.into_iter().filter_map(|(from, memory)| Some((from, usable(from, node, memory)?)));
+    if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
+        let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        let age = Age(last.age.as_millis());
+        if board.take_over(last, now, wall) {
+            let last_known = board.last_known(now).map(tracing::field::display);
+            tracing::info!(from, %age, last_known, "taking over the last known facts of the node");
         }
     }
 }
 
-fn usable(node: &str, memory: Result<Option<Memory>, Nothing>) -> Result<Option<LastFacts>, Nothing> {
-    let Some(memory) = memory? else { return Ok(None) };
-    Ok(memory.last_facts(node, nodegate_clock::wall())?)
+/// Returns what there is to take over. Logs why there is nothing if something is wrong.
+fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Display>) -> Option<LastFacts> {
+    let warn = |error: &dyn fmt::Display| {
+        tracing::warn!(from, %error, "can't take over the last known facts of the node");
+    };
+    let dated = |memory: Memory| -> Result<Option<LastFacts>, Unusable> {
+        memory.last_facts(node, nodegate_clock::wall())
+    };
+    let memory = memory.inspect_err(|error| warn(error)).ok()??;
+    dated(memory).inspect_err(|error| warn(error)).ok()?
 }
 
-fn warn(from: &str, nothing: &Nothing) -> Option<LastFacts> {
-    tracing::warn!(from, error = %nothing, "can't take over the last known facts of the node");
-    None
-}
-
-/// Does what may hang on a thread of its own, which is left behind if it does.
-async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
-) -> Result<T, Nothing> {
-    let (done, waiting) = oneshot::channel();
-    let started = thread::Builder::new().name("memory".to_owned()).spawn(move || drop(done.send(work())));
-    match timeout(WITHIN, waiting).await {
-        Ok(Ok(found)) if started.is_ok() => found,
-        _ => Err(Nothing::Late),
+/// Takes over the probers of the predecessor, which `told` would otherwise have to get to know for 90 s. Called
+/// right before the ports open: what the predecessor is asked until then counts, too.
+pub(crate) async fn take_over_probers(past: &impl Past, node: Option<&str>, app: &App) {
+    let Some(node) = node else { return };
+    match past.probers(node).await {
+        Ok(None) => {}
+        Ok(Some(handover)) => {
+            let probers = app.take_over_probers(&handover);
+            tracing::info!(probers, "took over the probers of the predecessor");
+        }
+        Err(error) => tracing::warn!(
+            %error,
+            "can't take over the probers of the predecessor; learning them takes 90 s"
+        ),
     }
 }

@@ -1,10 +1,11 @@
 //! A kubelet that the control plane no longer hears: `Ready=Unknown` while the kubelet here answers, or does not. What the
 //! contract says of `--on-unknown=local`, from outside.
 
-use crate::agent::NODE;
+use crate::agent::KUBELET_ASKED_EVERY;
 use crate::events::Event;
 use crate::oracle::Believed;
 use crate::plan::seconds;
+use crate::site::NODE;
 use crate::trace::note;
 use crate::truth::Ready;
 use crate::world::RunningWorld;
@@ -13,8 +14,6 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// The agent's own check runs this often.
-pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// A taint's date has whole seconds.
 const TAINT_DATE: Duration = Duration::from_millis(1100);
 /// A change of the Node may be on its way for 2 s, and then the verdict from before holds for 2 s without a first result.
@@ -99,6 +98,8 @@ impl RunningWorld {
     fn kubelet(&mut self, answers: bool) {
         if self.silence.kubelet_answers != answers {
             note!(self.trace, "the kubelet answers: {answers}");
+            self.agent.kubelet_answers(answers);
+            self.successor.iter().for_each(|next| next.agent.kubelet_answers(answers));
             (self.silence.kubelet_answers, self.silence.changed) = (answers, nodegate_clock::now());
         }
     }

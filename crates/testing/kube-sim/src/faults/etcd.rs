@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::watch;
 
+use crate::observed::{Observed, Observer};
 use crate::store::Store;
 use crate::store::object::{Key, Obj};
 use crate::store::resource::{RESOURCES, Resource};
@@ -30,7 +30,7 @@ pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 /// The link, which can be cut for each resource: an API server has a client of etcd for each of them.
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    cut: watch::Sender<Caches>,
+    cut: Observed<Caches>,
 }
 
 /// What the watch cache of a resource held when it lost touch with etcd.
@@ -55,7 +55,7 @@ pub(crate) enum Lost {
 
 impl Default for Etcd {
     fn default() -> Self {
-        Etcd { cut: watch::Sender::new(Caches::new()) }
+        Etcd { cut: Observed::new(Caches::new()) }
     }
 }
 
@@ -63,7 +63,7 @@ impl Etcd {
     /// The link loses that much for these resources; for all if none is named.
     pub(crate) fn lose(&self, lost: Lost, store: &Store, plurals: &[&str]) {
         let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
-        self.cut.send_modify(|cut| {
+        self.cut.modify(|cut| {
             for resource in RESOURCES.iter().filter(named) {
                 let (version, objects) = match cut.get(resource.plural) {
                     // It has stood still since.
@@ -77,22 +77,22 @@ impl Etcd {
 
     /// The link works again.
     pub(crate) fn mend(&self) {
-        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
+        self.cut.modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
     }
 
     /// Caches that went on from a history that never was are made anew.
     pub(crate) fn started_again(&self) {
-        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
+        self.cut.modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
     }
 
     /// Returns the cache that no longer moves, if the link is cut for this resource.
     pub(crate) fn cache(&self, resource: &Resource) -> Option<Arc<Cache>> {
-        self.cut.borrow().get(resource.plural).cloned()
+        self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
 
     /// Is told of each cut and mending.
-    pub(crate) fn changes(&self) -> watch::Receiver<Caches> {
-        self.cut.subscribe()
+    pub(crate) fn changes(&self) -> Observer<Caches> {
+        self.cut.observe()
     }
 
     /// What a read is answered from if the link is cut; one that needs etcd waits in vain.
@@ -121,7 +121,7 @@ impl Etcd {
 
     /// What `/livez` says; `/readyz` goes on to say that all is well.
     pub(crate) async fn health(&self, path: &str) -> Option<ApiReply> {
-        let cut = self.cut.borrow().values().filter(|cache| !cache.asks_etcd()).count();
+        let cut = self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count());
         if cut < RESOURCES.len() || !matches!(path.trim_matches('/'), "livez" | "healthz") {
             return None;
         }
